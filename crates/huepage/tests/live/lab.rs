@@ -317,6 +317,35 @@ fn a_real_time_kernel_leaves_a_partition_whole() {
     stays_whole(test, &REAL_TIME, "uname -v", "PREEMPT_RT");
 }
 
+/// A cycle of as many lines as the last level has, in pages that lie as they come: where too many meet, all miss. What
+/// the guest's PMU counted and sampled has the share of them that the caches below it have.
+#[test]
+fn the_pmu_of_a_guest_tells_what_the_caches_count() {
+    let Some(_turn) = booted("the_pmu_of_a_guest_tells_what_the_caches_count") else { return };
+    let chase = format!("{} chase 8192", walks());
+    // It begins early, as every second of the guest takes many.
+    let with = "--level llc --colors-from pfn --pollute-sensor pmu \
+                --pollute-buffer rocs-model:buffer=1/16,start=50M";
+    let common = ["--cpus", "1", "--pmu=500", "--settle", "3s", "--json"];
+    let output =
+        lab("lab-4-core.toml", &[&common[..], &["--on", "0", &chase, "--with", with]].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let own = |name: &str| figure(&report, &format!("/columns/1/programs/0/{name}"));
+    let seen = |name: &str| own(&format!("report/pollute/processes/0/{name}"));
+    assert_eq!(
+        report["columns"][1]["programs"][0]["report"]["pollute"]["processes"][0]["sensor"],
+        "pmu"
+    );
+    let missed = own("levels/2/misses") / own("levels/2/requests");
+    assert!((0.1..0.9).contains(&missed), "neither all nor none: {report:#}");
+    for told in [seen("miss_rate"), seen("sampled_miss_rate")] {
+        assert!((told - missed).abs() < 0.05, "{told} is not {missed}: {report:#}");
+    }
+    let speed = own("instructions") / own("cycles");
+    assert!((seen("instructions_per_cycle") / speed - 1.0).abs() < 0.1, "{speed}: {report:#}");
+}
+
 #[test]
 fn a_run_repeats_to_the_byte() {
     let Some(_turn) = booted("a_run_repeats_to_the_byte") else { return };

@@ -91,6 +91,9 @@ pub struct PollutedProcess {
     /// Loads that were sampled, where they are.
     #[serde(default)]
     pub samples: u64,
+    /// The share of the sampled requests of the last profile that missed.
+    #[serde(default)]
+    pub sampled_miss_rate: Option<f64>,
     /// Samples that were lost because nobody took them in time.
     #[serde(default)]
     pub samples_lost: u64,

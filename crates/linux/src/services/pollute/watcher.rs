@@ -175,6 +175,7 @@ impl<'a> Watcher<'a> {
             report.instructions_per_second = readings.instructions_per_second;
             report.instructions_per_cycle = readings.instructions_per_cycle;
             [report.samples, report.samples_lost] = readings.samples;
+            report.sampled_miss_rate = readings.sampled_miss_rate.or(report.sampled_miss_rate);
             report.interrupt_seconds = readings.interrupts.as_secs_f64();
             if self.policy.ranges().is_empty() && !self.waiting {
                 report.miss_rate_before = report.miss_rate;

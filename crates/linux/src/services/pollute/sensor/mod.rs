@@ -98,6 +98,8 @@ pub(super) struct SensorReadings {
     pub instructions_per_cycle: Option<f64>,
     /// Samples taken, and samples lost.
     pub samples: [u64; 2],
+    /// The share of the sampled requests of the last profile that missed.
+    pub sampled_miss_rate: Option<f64>,
     /// CPU time of the process that samples took, as estimated.
     pub interrupts: Duration,
 }

@@ -62,6 +62,7 @@ pub(in crate::services::pollute) struct Requests {
     /// Samples and misses of each page.
     pages: BTreeMap<Vpn, [u64; 2]>,
     all: u64,
+    missed: u64,
 }
 
 impl Requests {
@@ -87,6 +88,7 @@ impl Requests {
         let counts = self.pages.entry(page).or_default();
         (counts[0], counts[1]) = (counts[0] + 1, counts[1] + u64::from(missed));
         self.all += 1;
+        self.missed += u64::from(missed);
         Some((page, missed))
     }
 
@@ -284,6 +286,8 @@ impl PollutionSensor for PmuSensor {
             instructions_per_second: rate(counts.instructions),
             instructions_per_cycle: counts.per_cycle(),
             samples: [self.drained.samples, self.drained.lost],
+            sampled_miss_rate: (self.requests.all > 0)
+                .then(|| self.requests.missed as f64 / self.requests.all as f64),
             interrupts: self.interrupts(),
         }
     }
