@@ -158,7 +158,7 @@ struct Experiment {
     with: Vec<String>,
 }
 
-/// Misses per access, without and with what is tried.
+/// Misses per access, or cycles per instruction, without and with what is tried.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Misses([f64; 2]);
 
@@ -172,6 +172,10 @@ impl Misses {
 /// What was found of an effect.
 struct Found {
     lab: Misses,
+    /// Cycles for each instruction, where the guests had a PMU.
+    cycles: Option<Misses>,
+    /// What the policy decided, in words, where one did.
+    decided: Option<String>,
     simulated: Misses,
     experiments: Vec<(String, Misses)>,
     /// What speaks against the figures of the lab.
@@ -218,21 +222,24 @@ impl Laboratory<'_> {
         };
         let experiments = experiment.iter().map(own).collect::<io::Result<_>>()?;
         progress(&format!("{name}: in the lab"));
-        let (lab, flaw) = self.in_lab()?;
-        Ok(Found { lab, simulated, experiments, flaw })
+        let guests = self.in_lab()?;
+        let [without, with] = guests.each_ref().map(missed);
+        let flaw = guests.iter().find_map(flaw);
+        let [before, after] = guests.each_ref().map(cycles);
+        let cycles = before.zip(after).map(|(before, after)| Misses([before, after]));
+        let (lab, decided) = (Misses([without?, with?]), decided(&guests[1]));
+        Ok(Found { lab, cycles, decided, simulated, experiments, flaw })
     }
 
-    /// What the first program misses in two guests.
-    fn in_lab(&self) -> io::Result<(Misses, Option<String>)> {
+    /// What the lab says of two guests, without and with what is tried.
+    fn in_lab(&self) -> io::Result<[Value; 2]> {
         let Effect { lab, lab_with, .. } = self.effect;
         let mut guests = self.guests(lab)?;
         if let Some(with) = lab_with {
             guests = [guests.pop(), self.guests(with)?.pop()].into_iter().flatten().collect();
         }
-        let last = guests.last_chunk::<2>();
-        let last = last.ok_or_else(|| io::Error::other("the lab had fewer than two guests"))?;
-        let [without, with] = last.each_ref().map(missed);
-        Ok((Misses([without?, with?]), last.iter().find_map(flaw)))
+        let last = guests.last_chunk::<2>().cloned();
+        last.ok_or_else(|| io::Error::other("the lab had fewer than two guests"))
     }
 
     fn lab(&self) -> std::process::Command {
@@ -295,6 +302,23 @@ fn missed(guest: &Value) -> io::Result<f64> {
     share.ok_or_else(|| io::Error::other(format!("no misses of the first program: {guest}")))
 }
 
+/// Cycles for each instruction of the first program.
+fn cycles(guest: &Value) -> Option<f64> {
+    let of = |what: &str| guest["programs"][0][what].as_f64().filter(|amount| *amount > 0.0);
+    Some(of("cycles")? / of("instructions")?)
+}
+
+/// What the policy that watched the first program for pages that pollute decided.
+fn decided(guest: &Value) -> Option<String> {
+    let process = &guest["programs"][0]["report"]["pollute"]["processes"][0];
+    let number = |what: &str| process[what].as_u64();
+    let (stage, sensor) = (process["stage"].as_str()?, process["sensor"].as_str()?);
+    let (pages, trials) = (number("pages_in_buffer")?, number("trials")?);
+    Some(format!(
+        "{stage}; {pages} pages in the buffer, trials: {trials}, by the sensor `{sensor}`"
+    ))
+}
+
 /// Why a guest tells nothing.
 fn flaw(guest: &Value) -> Option<String> {
     let ended = |program: &Value| program["ended_early"].as_str().map(str::to_owned);
@@ -316,6 +340,7 @@ fn note(effect: &Effect, found: &Found, verdict: &mut SuiteVerdict) {
         ("simulated", round(simulated.ratio())),
         ("paper", effect.paper.map_or(Value::Null, round)),
         ("lab_over_simulated", round(apart)),
+        ("lab_cycles", found.cycles.map_or(Value::Null, |cycles| round(cycles.ratio()))),
     ]);
     let name = &effect.name;
     if let Some(flaw) = &found.flaw {
@@ -371,6 +396,16 @@ fn section(effect: &Effect, found: &Found) -> String {
         text += &line(title, misses, found.lab);
     }
     let _ = writeln!(text, "| paper: {} | | | {} | |\n", effect.paper_says, paper(effect));
+    if let Some(cycles) = found.cycles {
+        let ([without, with], ratio) = (cycles.0, cycles.ratio());
+        let _ = writeln!(
+            text,
+            "Cycles for each instruction in the lab: {without:.2} without, {with:.2} with, {ratio:.2} times.\n"
+        );
+    }
+    if let Some(decided) = &found.decided {
+        let _ = writeln!(text, "What the policy decided in the lab: {decided}.\n");
+    }
     if let Some(flaw) = &found.flaw {
         let _ = writeln!(text, "Not sound: {flaw}.\n");
     }
@@ -412,7 +447,8 @@ mod tests {
 
     fn found(lab: [f64; 2], experiments: Vec<(String, Misses)>) -> Found {
         let simulated = Misses([0.2, 0.1]);
-        Found { lab: Misses(lab), simulated, experiments, flaw: None }
+        let (cycles, decided) = (Some(Misses([3.0, 2.0])), Some("confined".to_owned()));
+        Found { lab: Misses(lab), cycles, decided, simulated, experiments, flaw: None }
     }
 
     #[test]
@@ -465,6 +501,21 @@ mod tests {
     }
 
     #[test]
+    fn a_guest_with_a_pmu_tells_its_cycles_and_what_was_decided() {
+        let program = serde_json::json!({ "instructions": 50, "cycles": 150, "report": {
+            "pollute": { "processes": [
+                { "stage": "confined", "sensor": "pmu", "pages_in_buffer": 7, "trials": 1 }
+            ] }
+        } });
+        let guest = serde_json::json!({ "programs": [program] });
+        assert_eq!(cycles(&guest), Some(3.0));
+        let said = "confined; 7 pages in the buffer, trials: 1, by the sensor `pmu`";
+        assert_eq!(decided(&guest).as_deref(), Some(said));
+        let plain = serde_json::json!({ "programs": [{ "accesses": 9 }] });
+        assert_eq!((cycles(&plain), decided(&plain)), (None, None));
+    }
+
+    #[test]
     fn arrays_are_confined_by_whole_pages() {
         let confined = Confined { places: String::new(), shares: vec![1.0, 0.5] };
         let said = "boot\n{\"array\":[8208,8192]}\n{\"array\":[40960,16384]}\n{\"done\":[1,0.1]}\n";
@@ -494,5 +545,7 @@ mod tests {
             assert!(page.contains(&format!("## {}\n", effect.title)), "{page}");
         }
         assert!(page.contains("| another order | 0.3000 | 0.1000 | 3.00 | 1.00 |"), "{page}");
+        assert!(page.contains("3.00 without, 2.00 with, 1.50 times"), "{page}");
+        assert!(page.contains("decided in the lab: confined."), "{page}");
     }
 }
