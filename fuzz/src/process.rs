@@ -132,10 +132,11 @@ pub fn vdso(bytes: &[u8]) {
 /// The file of a PMU, of zeroes but for words that come as pairs of place and value.
 pub fn pmu(bytes: &[u8]) {
     let mut words = vec![0; format::BYTES / 8];
+    let all = words.len() as u64;
     let given: Vec<u64> =
         bytes.as_chunks().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
     for [place, value] in given.as_chunks().0 {
-        words[(place % (format::BYTES as u64 / 8)) as usize] = *value;
+        words[usize::try_from(place % all).unwrap_or(0)] = *value;
     }
     let word = |at: usize| words[at / 8];
     value(format::check(word));

@@ -173,7 +173,7 @@ fn at_rest<T>(
 ) -> Result<T, PmuFileError> {
     for _ in 0..PATIENCE {
         let before = word(CHANGES_AT);
-        if before % 2 == 0 {
+        if before.is_multiple_of(2) {
             let found = read();
             if word(CHANGES_AT) == before {
                 return Ok(found);

@@ -148,7 +148,7 @@ fn tell_digit(code: &mut Code, digit: usize) {
     code.op(Op::Right, Reg::R9, bits * i32::try_from(digit).unwrap_or(0));
     code.op(Op::And, Reg::R9, (1 << bits) - 1);
     code.op(Op::Multiply, Reg::R9, 8);
-    code.op(Op::Add, Reg::R9, DIGITS_AT_BYTE + i32::try_from(digit * 8 << bits).unwrap_or(0));
+    code.op(Op::Add, Reg::R9, DIGITS_AT_BYTE + i32::try_from((digit * 8) << bits).unwrap_or(0));
     code.op_reg(Op::Add, Reg::R9, Reg::R6);
     code.store((Reg::R9, 0), Reg::R0);
 }

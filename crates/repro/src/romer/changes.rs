@@ -110,13 +110,6 @@ impl RomerChange {
         let coloring =
             |policies: &[&str]| policies.iter().map(|p| of(Initial::Coloring, p)).collect();
         match self {
-            RomerChange::Nothing
-            | RomerChange::MuchLonger
-            | RomerChange::Soon
-            | RomerChange::Apart
-            | RomerChange::ApartThresholds
-            | RomerChange::AllMapped
-            | RomerChange::AllMappedLonger => Vec::new(),
             RomerChange::Pieces => coloring(&["FIXED 4 KB", "APPROX-ONLINE"]),
             RomerChange::Longer | RomerChange::Whole => coloring(&[
                 "FIXED 4 KB",
@@ -137,6 +130,7 @@ impl RomerChange {
                 let policies = ["DM", "A2", "Snapshot-Fit", "CML-Fit"];
                 policies.iter().map(|policy| of(Initial::Random, policy)).collect()
             }
+            _ => Vec::new(),
         }
     }
 
@@ -259,6 +253,13 @@ impl RomerChange {
                 "nasa7-2 does not fit and is moved without end, to where others are. With higher thresholds, as above, it is not \
                  moved. The other workloads are those of the experiment above. Only this statement is judged."
             }
+            _ => self.reason_of_mapping(),
+        }
+    }
+
+    /// The same of those about what the TLB holds.
+    const fn reason_of_mapping(self) -> &'static str {
+        match self {
             RomerChange::AllMapped => {
                 "L2 MCPI of the thesis has TLB misses in it (section 4.3.3). With their pairs cecil and splot use a few more \
                  pages of 8 KB than the TLB holds, and fewer of 16 KB. So they save TLB misses with larger pages, under CML as \

@@ -85,11 +85,12 @@ impl LabPmu {
 
     /// The guest says a digit of the process that a processor runs next; the highest comes last.
     pub(super) fn digit(&mut self, cpu: usize, place: u64) {
-        let (digit, value) = (place >> DIGIT_BITS, place & ((1 << DIGIT_BITS) - 1));
+        let value = place & ((1 << DIGIT_BITS) - 1);
+        let Ok(digit) = usize::try_from(place >> DIGIT_BITS) else { return };
         let running = &mut self.running[cpu];
-        let Some(own) = running.digits.get_mut(digit as usize) else { return };
+        let Some(own) = running.digits.get_mut(digit) else { return };
         *own = value.to_le_bytes()[0];
-        if digit as usize + 1 == DIGITS {
+        if digit + 1 == DIGITS {
             let digits = running.digits.iter().rev();
             let pid = digits.fold(0, |pid, digit| pid << DIGIT_BITS | u64::from(*digit));
             self.running[cpu].place = self.place_of(pid);

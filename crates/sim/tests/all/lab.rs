@@ -156,7 +156,8 @@ fn machines_that_do_not_fit_are_refused() {
 /// The kernel says that a processor runs a process.
 fn process(cpu: u32, pid: u64) -> Vec<LabWord> {
     let place = |digit: usize| {
-        let value = pid >> (digit as u32 * DIGIT_BITS) & ((1 << DIGIT_BITS) - 1);
+        let down = u32::try_from(digit).unwrap() * DIGIT_BITS;
+        let value = (pid >> down) & ((1 << DIGIT_BITS) - 1);
         0x8000 + DIGITS_AT + (((digit as u64) << DIGIT_BITS) + value) * 8
     };
     (0..DIGITS).map(|digit| LabWord::access(cpu, place(digit), 3, true, true)).collect()

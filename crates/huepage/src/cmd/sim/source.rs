@@ -33,7 +33,7 @@ pub fn open(
 /// Refuses what can be read only once, standard input and pipes, where it would be read `again`: each reader
 /// would get a part of it.
 pub fn check_read_once(args: &SimRunArgs, again: bool) -> Result<(), CmdError> {
-    let again = again || args.restart && args.traces.len() + args.workload.len() > 1;
+    let again = again || args.restart;
     let once = |path: &Path| {
         let other = |found: std::fs::Metadata| !found.is_file() && !found.is_dir();
         path == "-" || std::fs::metadata(path).is_ok_and(other)

@@ -15,7 +15,7 @@ use huepage_model::lab::LabMark;
 pub use huepage_model::pmu_file as format;
 use huepage_model::pmu_file::{self, BYTES, PmuFileError, ProcessRow, SampleRow};
 
-use super::counts::PmuCounts;
+use super::count_values::PmuCounts;
 use super::ring::{Found, PmuSample};
 use super::source::DataSource;
 use super::{PmuError, Wanted};

@@ -10,6 +10,7 @@
 //! trap where calls are counted.
 
 pub mod calls;
+mod count_values;
 pub mod counts;
 pub(crate) mod event;
 pub mod file;
