@@ -1,9 +1,12 @@
-//! What the tests of every crate share: how a test that cannot run here says so. It passes then, so the line
+//! What the tests of every crate share: programs that are copied to be started, and how a test that cannot run here
+//! says so. It passes then, so the line
 //! goes to the terminal itself, past the test harness, which shows what a test printed only when it fails.
 
 use std::env::var_os;
 use std::fmt::Display;
 use std::io::{Write, stderr};
+use std::path::Path;
+use std::process::Command;
 
 /// Says that a test, or a part of one, is left out.
 ///
@@ -23,6 +26,17 @@ pub fn lacks(test: &str, why: impl Display) {
     let _ = writeln!(stderr(), "SKIPPED {test}: {why}");
 }
 
+/// Copies a program that is then started. Another process writes the copy: what this one had open for that, a child that
+/// another test forks meanwhile would have open, too, until it executes, and the copy could not be started
+/// ("text file busy").
+///
+/// # Panics
+/// When it cannot be copied.
+pub fn copy_program(from: impl AsRef<Path>, to: impl AsRef<Path>) {
+    let done = Command::new("cp").arg(from.as_ref()).arg(to.as_ref()).status();
+    assert!(done.is_ok_and(|status| status.success()), "{} copied", from.as_ref().display());
+}
+
 #[cfg(test)]
 mod tests {
     use std::env::{current_exe, var_os};
@@ -37,6 +51,15 @@ mod tests {
         command.env(INNER, "1").env_remove("HUEPAGE_REQUIRE_LIVE");
         command.envs(required.then_some(("HUEPAGE_REQUIRE_LIVE", "1")));
         command.output().expect("it runs")
+    }
+
+    #[test]
+    fn a_copy_of_a_program_can_be_started() {
+        let place = std::env::temp_dir().join(format!("huepage-testing-{}", std::process::id()));
+        super::copy_program("/bin/true", &place);
+        let done = Command::new(&place).status();
+        std::fs::remove_file(&place).expect("it was there");
+        assert!(done.expect("it starts").success());
     }
 
     #[test]

@@ -57,7 +57,7 @@ fn an_ordinary_user_is_told_what_needs_root() {
     // The test's own binary may lie where nobody can reach it: run a copy.
     let dir = tempfile::Builder::new().prefix("huepage-info").tempdir_in("/var/tmp").expect("dir");
     let copy = dir.path().join("huepage");
-    std::fs::copy(assert_cmd::cargo::cargo_bin("huepage"), &copy).expect("a copy");
+    huepage_testing::copy_program(assert_cmd::cargo::cargo_bin("huepage"), &copy);
     let mode = std::os::unix::fs::PermissionsExt::from_mode;
     std::fs::set_permissions(dir.path(), mode(0o755)).expect("searchable");
     let mut command = std::process::Command::new(&copy);

@@ -177,7 +177,7 @@ impl Named {
     pub fn start(world: &World, name: &str) -> Named {
         let name = format!("{name}-{}", std::process::id());
         let program = world.path(&name);
-        std::fs::copy(super::tools().join("huepage-torture"), &program).unwrap();
+        huepage_testing::copy_program(super::tools().join("huepage-torture"), &program);
         let mut command = Command::new(program);
         command.args(["answer", "--mib", "16", "--right", "42", "--seconds", "600"]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();

@@ -111,7 +111,7 @@ fn an_ordinary_user_is_told_what_is_missing() {
     let dir =
         tempfile::Builder::new().prefix("huepage-doctor").tempdir_in("/var/tmp").expect("dir");
     let copy = dir.path().join("huepage");
-    std::fs::copy(common::HUEPAGE, &copy).expect("a copy");
+    huepage_testing::copy_program(common::HUEPAGE, &copy);
     let mode = std::os::unix::fs::PermissionsExt::from_mode;
     std::fs::set_permissions(dir.path(), mode(0o755)).expect("searchable");
     let (report, status) = doctor(Command::new(&copy).uid(65534).gid(65534));

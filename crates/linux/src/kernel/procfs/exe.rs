@@ -71,7 +71,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let place = dir.path().join("program");
         let sleep = ["/usr/bin/sleep", "/bin/sleep"].into_iter().find(|p| Path::new(p).exists());
-        fs::copy(sleep.unwrap(), &place).unwrap();
+        huepage_testing::copy_program(sleep.unwrap(), &place);
         let mut child = Command::new(&place).arg("600").spawn().unwrap();
         let of = |pid: u32| ProcRoot::default().executable(pid.cast_signed()).unwrap();
         let before = Executable::at(&place).unwrap();
