@@ -561,9 +561,10 @@ mod tests {
     #[test]
     fn scripts_without_a_first_line_go_to_the_shell() {
         let dir = tempfile::tempdir().expect("temporary directory");
-        let file = dir.path().join("script");
-        fs::write(&file, "exit 9\n").expect("written");
-        fs::set_permissions(&file, fs::Permissions::from_mode(0o700)).expect("ours");
+        let (written, file) = (dir.path().join("written"), dir.path().join("script"));
+        fs::write(&written, "exit 9\n").expect("written");
+        fs::set_permissions(&written, fs::Permissions::from_mode(0o700)).expect("ours");
+        huepage_testing::copy_program(&written, &file);
         check_program(&file).expect("scripts are fine");
         let launched = spawn(&[file.into()], &Original::capture()).expect("as execvp does");
         launched.detach().expect("ours to detach");
