@@ -5,7 +5,7 @@
 //! all CPUs, `ring` reads the kernel's records, `source` says which level of the memory answered a load.
 //! [`loads`] finds the event that samples loads, [`counts`] those that count requests to a cache and
 //! instructions, [`calls`] counts calls of a function. Samples of TLB misses are chosen in `superpages`.
-//! Where `HUEPAGE_PMU` names a file, [`file`] has samples of loads and counts from that, in place of the processor's.
+//! Where `HUEPAGE_PMU` names a file, [`mod@file`] has samples of loads and counts from that, in place of the processor's.
 //! What is done with any of it is decided elsewhere; nothing of a watched process is changed, but for a
 //! trap where calls are counted.
 
