@@ -17,14 +17,15 @@ use crate::walk::{LINE, lap, link};
 
 /// Cycles of the first level.
 const FIRST: f64 = 4.0;
-/// A cache is timed by a walk through this part of it.
+/// A cache is timed by a walk through this part of it: what is shared may be full of what others use.
 const PART: u64 = 2;
+const PART_OF_SHARED: u64 = 8;
 /// Memory is timed by a walk through so many times the farthest cache that is known, and so many bytes at least.
 const BEYOND: u64 = 4;
 const LEAST: u64 = 128 << 20;
 /// Accesses of a walk that is timed, and how often; the least counts, as others only make it slower.
 const ACCESSES: usize = 1 << 20;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 15;
 /// Pages of the walks that find the far TLB: twice as many each time.
 const TLB_PAGES: std::ops::RangeInclusive<u32> = 6..=14;
 /// Nanoseconds that a walk through most of them has to cost more in small pages, or nothing is said.
@@ -66,7 +67,10 @@ impl HostCosts {
         let caches = caches()?;
         let sizes: Vec<u64> = caches.iter().map(|(_, own)| own.size_bytes).collect();
         let far = (sizes.last().copied().unwrap_or(0) * BEYOND).max(LEAST);
-        let parts = sizes.iter().map(|size| size / PART).chain([far]);
+        let part = |(level, own): &(u32, CacheGeometry)| {
+            own.size_bytes / if *level > 2 { PART_OF_SHARED } else { PART }
+        };
+        let parts = caches.iter().map(part).chain([far]);
         let times = parts.map(nanoseconds).collect::<io::Result<_>>()?;
         Ok(HostCosts { caches, times, tlb: tlb()? })
     }
