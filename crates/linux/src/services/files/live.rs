@@ -2,18 +2,22 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, SeekFrom, Write as _};
+use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
-use huepage_color::{CacheLevel, ColorMap, ColorSet, LinearColors, Provenance};
+use huepage_color::{CacheLevel, Color, ColorMap, ColorSet, LinearColors, Pfn, Provenance};
 use huepage_policy::SrmSettings;
 
 use super::filesystem::{Placeable, placeable};
 use huepage_testing::skip;
 
 use super::*;
-use crate::color::sources::Computed;
+use crate::color::frame_colors::ColorMethod;
+use crate::color::probe::TimingBench;
+use crate::color::sources::{Candidate, ColorSource, Computed};
 
 const PAGES: u64 = 2048;
 
@@ -23,14 +27,69 @@ fn placer(name: &str) -> Option<Placer> {
 }
 
 fn placer_with(name: &str, options: &PlacerOptions) -> Option<Placer> {
+    late_placer(name, options, Duration::ZERO)
+}
+
+/// One that finds its first frames so late, as on a machine that is never calm.
+fn late_placer(name: &str, options: &PlacerOptions, late: Duration) -> Option<Placer> {
     if !rustix::process::geteuid().is_root() {
         skip(name, "frame numbers take root");
         return None;
     }
     let colors = LinearColors::new(vec![1 << 12, 1 << 13, 1 << 14, 1 << 15]).unwrap();
     let map = ColorMap::linear(CacheLevel::L2, colors, Provenance::Pfn).unwrap();
-    let source = Box::new(Computed(map));
+    let source = Box::new(LateColors { colors: Computed(map), late });
     Some(Placer::start(source, ColorSet::all(16), options).unwrap())
+}
+
+/// Colours by frame number, the first of which take a while.
+struct LateColors {
+    colors: Computed,
+    late: Duration,
+}
+
+impl ColorSource for LateColors {
+    fn universe(&self) -> u16 {
+        self.colors.universe()
+    }
+
+    fn provenance(&self) -> Provenance {
+        self.colors.provenance()
+    }
+
+    fn known(&self, frame: Pfn) -> Option<Color> {
+        self.colors.known(frame)
+    }
+
+    fn reference(&self) -> Option<(BorrowedFd<'_>, u64)> {
+        None
+    }
+
+    fn measure(
+        &mut self,
+        bench: &mut dyn TimingBench,
+        pages: &[Candidate],
+        wanted: Option<&ColorSet>,
+    ) -> Result<Vec<Option<Color>>, ProbeError> {
+        std::thread::sleep(std::mem::take(&mut self.late));
+        self.colors.measure(bench, pages, wanted)
+    }
+
+    fn measure_again(
+        &mut self,
+        bench: &mut dyn TimingBench,
+        pages: &[Candidate],
+    ) -> Result<Vec<Option<Color>>, ProbeError> {
+        self.colors.measure_again(bench, pages)
+    }
+
+    fn method(&self) -> ColorMethod {
+        self.colors.method()
+    }
+
+    fn another(&self) -> Box<dyn ColorSource> {
+        Box::new(LateColors { colors: self.colors.clone(), late: self.late })
+    }
 }
 
 /// A file with contents that tell its pages apart, removed with the directory.
@@ -167,9 +226,23 @@ fn sequences_lie_in_one_colour_each_and_are_left_alone_the_second_time() {
 
 #[test]
 fn files_in_memory_are_placed_as_they_are_written() {
-    let Some(mut placer) = placer("files_in_memory_are_placed") else { return };
+    let name = "files_in_memory_are_placed";
+    if let Some(placer) = placer(name) {
+        write_in_memory(placer, name);
+    }
+}
+
+#[test]
+fn files_in_memory_wait_for_frames_that_come_late() {
+    let (name, late) = ("files_in_memory_wait_for_frames", Duration::from_secs(7));
+    if let Some(placer) = late_placer(name, &PlacerOptions::default(), late) {
+        write_in_memory(placer, name);
+    }
+}
+
+fn write_in_memory(mut placer: Placer, name: &str) {
     let Ok(dir) = tempfile::tempdir_in("/dev/shm") else {
-        return skip("files_in_memory_are_placed", "no tmpfs at /dev/shm");
+        return skip(name, "no tmpfs at /dev/shm");
     };
     let path = dir.path().join("file");
     let options = OpenOptions::new().read(true).write(true).create_new(true).open(path);

@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use huepage_color::{Color, ColorSet, PAGE_BYTES};
 
@@ -43,6 +43,11 @@ pub(super) const TRIES_PER_PAGE: u32 = 6;
 const HOPELESS_SHARE: f64 = 0.3;
 /// How long to wait for frames.
 const FRAME_WAIT: Duration = Duration::from_secs(5);
+/// How long to wait on where there are none for a while, for pages that nobody waits for: a busy
+/// machine takes seconds to find some.
+const LONG_FRAME_WAIT: Duration = Duration::from_secs(30);
+/// How often it is seen whether there are some again.
+const LONG_FRAME_WAIT_STEP: Duration = Duration::from_millis(20);
 
 /// How a placer works.
 #[derive(Clone, Debug, Default)]
@@ -70,6 +75,8 @@ pub struct Placer {
     chunk: u64,
     /// The share of pages that lately came right at the first try.
     hits: f64,
+    /// Since when there have been no frames.
+    dry_since: Option<Instant>,
     swap: bool,
     tally: PlacementTally,
     /// The bound of the stock that was asked for, in bytes.
@@ -88,7 +95,7 @@ pub(super) struct Window {
     /// Not in a wanted colour yet, and not given up; ascending.
     pub open: Vec<u64>,
     /// Pages for which there was no frame.
-    dry: bool,
+    pub dry: bool,
 }
 
 impl Placer {
@@ -120,6 +127,7 @@ impl Placer {
             pages_under_way: 0,
             chunk: MOST_FRAMES_FREED / 2,
             hits: 1.0,
+            dry_since: None,
             swap: std::fs::read_to_string("/proc/swaps").is_ok_and(|text| text.lines().count() > 1),
             tally: PlacementTally::default(),
             memory: options.memory,
@@ -331,6 +339,26 @@ impl Placer {
             .release(&page_cache::ranges(&addresses))
             .map_err(FileCacheError::os("freeing frames"))?;
         Ok(frames.len() as u64)
+    }
+
+    /// As [`Self::hand_out`], for pages that nobody waits for: where there is no frame at the moment
+    /// it waits until there are some, or have been none for long.
+    pub(super) fn hand_out_patiently(
+        &mut self,
+        n: u64,
+        want: &ColorSet,
+    ) -> Result<u64, FileCacheError> {
+        loop {
+            let got = self.hand_out(n, want)?;
+            if got > 0 {
+                self.dry_since = None;
+                return Ok(got);
+            }
+            let dry = self.dry_since.get_or_insert_with(Instant::now).elapsed();
+            if dry >= LONG_FRAME_WAIT || !self.zone.rest(LONG_FRAME_WAIT_STEP) {
+                return Ok(0);
+            }
+        }
     }
 
     /// Looks where the pages of a window landed, and tries again for those that missed.

@@ -70,7 +70,7 @@ impl Placer {
                     fallocate(&**file, hole, at, len)
                         .map_err(|e| FileCacheError::os("punching a hole")(e.into()))?;
                 }
-                self.hand_out(range.end - range.start, want)?;
+                window.dry |= self.hand_out_patiently(range.end - range.start, want)? == 0;
                 write_pages(file, pages.start, &range, bytes)?;
             }
             self.verify(&mut window, attempt)?;
@@ -80,7 +80,8 @@ impl Placer {
             in_vain = if window.open.len() < before { 0 } else { in_vain + 1 };
             attempt += 1;
         }
-        self.refuse_all(PlacementRefusal::Missed, window.open.len() as u64);
+        let why = if window.dry { PlacementRefusal::NoFrames } else { PlacementRefusal::Missed };
+        self.refuse_all(why, window.open.len() as u64);
         Ok(())
     }
 }
