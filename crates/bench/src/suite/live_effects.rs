@@ -392,7 +392,8 @@ fn page(done: &[(Effect, Found)], description: &str) -> String {
     }
     text.push('\n');
     done.iter().for_each(|(effect, found)| text += &section(effect, found));
-    let _ = write!(text, "## The machine, as the simulator has it\n\n```toml\n{description}```\n");
+    let _ =
+        write!(text, "## The machine, as the simulator has it\n\n```toml\n{description}```\n\n");
     WORDS.replace(HERE, &text)
 }
 
