@@ -11,6 +11,9 @@ use crate::sys;
 
 /// Milliseconds between looks whether the recorder still lives.
 const PATIENCE: i64 = 200;
+/// Milliseconds between looks whether threads still hold all chunks, and how many looks there are.
+const HELD_PATIENCE: i64 = 1;
+const HELD_LOOKS: u32 = 3;
 
 static BASE: AtomicPtr<u8> = AtomicPtr::new(std::ptr::null_mut());
 
@@ -63,6 +66,7 @@ pub fn slot(chunk: usize) -> &'static ChunkSlot {
 /// `None` when recording has ended, or when threads hold all chunks there are.
 pub fn acquire(pid: u32, space: u32, thread: u32) -> Option<usize> {
     let control = control();
+    let mut looks = 0;
     loop {
         let seen = control.freed.load(SeqCst);
         if let Some(chunk) = take(pid) {
@@ -73,10 +77,13 @@ pub fn acquire(pid: u32, space: u32, thread: u32) -> Option<usize> {
             return Some(chunk);
         }
         let full = control.slots.iter().any(|slot| slot.state.load(Acquire) == FULL);
-        if control.stop.load(Relaxed) != 0 || (!full && control.freed.load(SeqCst) == seen) {
+        // A chunk on its way to the recorder or back may be seen as held by a thread: one look
+        // proves nothing.
+        looks = if full { 0 } else { looks + 1 };
+        if control.stop.load(Relaxed) != 0 || looks > HELD_LOOKS {
             return None;
         }
-        wait(control, seen);
+        wait(control, seen, if full { PATIENCE } else { HELD_PATIENCE });
     }
 }
 
@@ -91,9 +98,9 @@ fn take(pid: u32) -> Option<usize> {
 }
 
 /// Waits until a chunk was freed; ends the recording if the recorder is gone.
-fn wait(control: &Control, seen: u32) {
+fn wait(control: &Control, seen: u32, patience: i64) {
     control.waiting.fetch_add(1, SeqCst);
-    sys::futex_wait(&control.freed, seen, PATIENCE);
+    sys::futex_wait(&control.freed, seen, patience);
     control.waiting.fetch_sub(1, SeqCst);
     let recorder = control.recorder.load(Relaxed).cast_signed();
     // SAFETY: signal 0 is never delivered.
