@@ -70,7 +70,39 @@ pub fn can_be_written(path: &Path) -> Result<(), CmdError> {
     tried.map_err(|error| refused(path, &error))
 }
 
-/// The same for a file that is written in place: one that is there need not be in a directory that can be written.
+/// The same for several files, none of which may be written twice or be one of those that are `read`.
+///
+/// # Errors
+/// When one of them cannot, or would be.
+pub fn can_be_written_apart<'a>(
+    files: impl IntoIterator<Item = &'a PathBuf>,
+    read: impl IntoIterator<Item = &'a PathBuf>,
+) -> Result<(), CmdError> {
+    let mut taken: Vec<PathBuf> = read.into_iter().filter_map(|path| one_name(path)).collect();
+    for path in files {
+        can_be_written(path)?;
+        let Some(name) = one_name(path) else { continue };
+        if taken.contains(&name) {
+            let what = "it is read or written already; name another file";
+            return Err(CmdError::new(
+                ExitCode::Usage,
+                format!("cannot write {}: {what}", path.display()),
+            ));
+        }
+        taken.push(name);
+    }
+    Ok(())
+}
+
+/// The one name of a file, which need not be there yet; none of a device or a pipe.
+fn one_name(path: &Path) -> Option<PathBuf> {
+    let Ok(Place::File(path)) = Place::of(path) else { return None };
+    let directory = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    let directory = fs::canonicalize(directory.unwrap_or(Path::new("."))).ok()?;
+    Some(directory.join(path.file_name()?))
+}
+
+/// As [`can_be_written`] for a file that is written in place: one that is there need not be in a directory that can be written.
 ///
 /// # Errors
 /// When it cannot.
@@ -160,5 +192,22 @@ mod tests {
         let said = missing.to_string();
         assert!(said.contains("none/report: No such file or directory (os error 2);"), "{said}");
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 3, "nothing is left beside");
+    }
+
+    #[test]
+    fn a_file_is_not_written_over_what_is_read_nor_twice() {
+        let dir = tempfile::tempdir().unwrap();
+        let [trace, link, new] = ["a.trace", "link", "new.svg"].map(|name| dir.path().join(name));
+        fs::write(&trace, "records").unwrap();
+        symlink(&trace, &link).unwrap();
+        let again = dir.path().join("../").join(dir.path().file_name().unwrap()).join("new.svg");
+        can_be_written_apart([&new], [&trace]).unwrap();
+        for (written, read) in [(vec![&trace], vec![&link]), (vec![&new, &again], vec![&trace])] {
+            let refused = can_be_written_apart(written, read).unwrap_err();
+            assert_eq!(refused.code, ExitCode::Usage);
+            assert!(refused.to_string().contains("read or written already"), "{refused}");
+        }
+        can_be_written_apart([&PathBuf::from("/dev/null"), &"/dev/null".into()], []).unwrap();
+        assert_eq!(fs::read(&trace).unwrap(), b"records");
     }
 }

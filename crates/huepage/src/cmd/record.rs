@@ -164,7 +164,7 @@ struct Recorded<'a> {
 /// Watches one process.
 pub fn run(args: &RecordArgs) -> Result<u8, CmdError> {
     partition::check_privileges()?;
-    args.html.iter().try_for_each(|path| whole_file::can_be_written(path))?;
+    whole_file::can_be_written_apart(&args.html, &args.output)?;
     match args.sensor {
         RecordSensor::Residency | RecordSensor::AccessedBits if args.event.is_some() => {
             Err(CmdError::new(ExitCode::Usage, NO_EVENT))

@@ -23,7 +23,8 @@ use crate::whole_file;
 
 /// Runs the command.
 pub fn run(args: &ProfileArgs) -> Result<u8, CmdError> {
-    args.svg.iter().chain(&args.html).try_for_each(|path| whole_file::can_be_written(path))?;
+    let read = args.sim.iter().chain(&args.machine);
+    whole_file::can_be_written_apart(args.svg.iter().chain(&args.html), read)?;
     let interrupt = Interrupt::listen()?;
     let profile = if args.sim.is_some() {
         simulated::curve(args, &interrupt)?

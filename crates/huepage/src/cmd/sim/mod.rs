@@ -66,7 +66,9 @@ fn simulate(args: &SimRunArgs) -> Result<u8, CmdError> {
         style::print(text).map_err(|e| internal(e.to_string()))?;
         return Ok(ExitCode::Ok.status());
     }
-    args.svg.iter().chain(&args.html).try_for_each(|path| whole_file::can_be_written(path))?;
+    let (read, written) =
+        (args.traces.iter().chain(&args.machine), args.svg.iter().chain(&args.html));
+    whole_file::can_be_written_apart(written, read.chain(&args.resume))?;
     let interrupt = Interrupt::listen_impatiently()?;
     let (rows, single, whole) = points_of(args, &interrupt)?;
     if rows.len() == whole || !rows.is_empty() {

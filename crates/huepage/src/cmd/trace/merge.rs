@@ -1,6 +1,7 @@
 //! `huepage trace merge`: several traces as one, ordered by instructions.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 
 use huepage_sim::record::Record;
 use huepage_sim::trace::Header;
@@ -51,6 +52,10 @@ impl Strand {
 
 /// Merges traces.
 pub fn run(args: &TraceMergeArgs) -> Result<u8, CmdError> {
+    let standard_input = |path: &&PathBuf| path.as_os_str() == "-";
+    if let Some(path) = args.paths.iter().filter(standard_input).nth(1) {
+        return Err(bad_wish(path, "is there once only; name another trace"));
+    }
     let mut strands = Vec::new();
     for path in &args.paths {
         not_itself(path, &args.to)?;
