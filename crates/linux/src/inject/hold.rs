@@ -6,7 +6,8 @@
 use std::sync::{PoisonError, RwLockWriteGuard, TryLockError};
 use std::time::{Duration, Instant};
 
-use super::ptrace::{Held, STOP_LIMIT, Tracee, ptrace};
+use super::ptrace::{Held, STOP_LIMIT, Tracee};
+use super::reaper::Reaper;
 use super::{InjectError, TRACING};
 use crate::kernel::procfs::ProcRoot;
 
@@ -34,16 +35,21 @@ impl Hold {
     pub fn on(root: &ProcRoot, pids: &[i32]) -> Result<Hold, InjectError> {
         let turn = turn(pids.first().copied().unwrap_or(0))?;
         let mut hold = Hold { threads: Held::default(), _turn: turn };
-        let until = Instant::now() + PATIENCE;
+        let (until, mut reaper) = (Instant::now() + PATIENCE, Reaper::default());
         // Threads that still run may have made others.
-        while hold.interrupt(root, pids)? {
+        while hold.interrupt(root, pids, &mut reaper)? {
             hold.threads.await_stops(until);
         }
         Ok(hold)
     }
 
     /// Tells every thread that was not told yet to stop; whether there was one.
-    fn interrupt(&mut self, root: &ProcRoot, pids: &[i32]) -> Result<bool, InjectError> {
+    fn interrupt(
+        &mut self,
+        root: &ProcRoot,
+        pids: &[i32],
+        reaper: &mut Reaper,
+    ) -> Result<bool, InjectError> {
         let before = self.threads.0.len();
         for &pid in pids {
             let is_child = root.status(pid)?.ppid == std::process::id().cast_signed();
@@ -53,9 +59,14 @@ impl Hold {
                 if crate::inject::agent::is_ours(tid) || self.threads.0.contains_key(&thread) {
                     continue;
                 }
-                match ptrace(libc::PTRACE_SEIZE, tid, 0, 0) {
-                    Err(InjectError::Gone(_)) => continue,
-                    Err(InjectError::Denied(_)) if is_stopped(root, tid) => continue,
+                reaper.watch(thread, pid);
+                match thread.seize_now(0) {
+                    // What has ended stays listed until its parent or tracer has heard of it.
+                    Err(InjectError::Gone(_) | InjectError::Denied(_))
+                        if root.status(tid).map_or(true, |s| s.is_dead() || s.state == 't') =>
+                    {
+                        continue;
+                    }
                     other => other?,
                 };
                 self.threads.0.insert(thread, false);

@@ -11,6 +11,7 @@ pub mod filters;
 pub mod hold;
 pub mod launch;
 mod ptrace;
+mod reaper;
 #[doc(hidden)]
 pub mod room;
 mod rseq;
@@ -33,6 +34,7 @@ use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 use crate::kernel::procfs::{Area, AreaKind, ProcError, ProcRoot, ProcessStatus, pidfd};
 use filters::{CallRefusal, Filters};
 use ptrace::{Held, Tracee, ptrace};
+use reaper::Reaper;
 use stub::Call;
 
 /// What to do where a call inside a target failed. Its limit of processes binds its threads, too; it is the target's
@@ -280,9 +282,11 @@ impl Session {
         let root = ProcRoot::default();
         let until = Instant::now() + OTHERS_LIMIT;
         let pid = root.status(self.thread.tid)?.tgid;
+        let mut reaper = Reaper::default();
+        self.others.0.keys().chain([&self.thread]).for_each(|&thread| reaper.watch(thread, pid));
         for _ in 0..OTHERS_ROUNDS {
             // Threads that still run may have made others.
-            if !self.interrupt_others(&root, pid)? {
+            if !self.interrupt_others(&root, pid, &mut reaper)? {
                 return Ok(());
             }
             self.others.await_stops(until);
@@ -291,13 +295,19 @@ impl Session {
     }
 
     /// Tells every thread that was not told yet to stop; whether there was one.
-    fn interrupt_others(&mut self, root: &ProcRoot, pid: i32) -> Result<bool, InjectError> {
+    fn interrupt_others(
+        &mut self,
+        root: &ProcRoot,
+        pid: i32,
+        reaper: &mut Reaper,
+    ) -> Result<bool, InjectError> {
         let mut found = false;
         for tid in root.tasks(pid)? {
             let other = Tracee { tid, is_child: false };
             if tid == self.thread.tid || self.others.0.contains_key(&other) {
                 continue;
             }
+            reaper.watch(other, pid);
             match other.seize().and_then(|()| other.interrupt()) {
                 // A leader that has ended stays listed and never runs again.
                 Err(_) if root.status(tid).map_or(true, |s| s.is_dead()) => continue,
@@ -362,7 +372,12 @@ impl Session {
         for _ in 0..MOST_STOPS {
             thread.step_call()?;
             thread.wait_stop()?;
-            if let Some(result) = thread.call_exit()? {
+            if let Some((at, result)) = thread.call_exit()? {
+                if !(self.base..self.base + stub::bytes() as u64).contains(&at) {
+                    // Another thread of the process has executed another program, and has this one's
+                    // number now.
+                    return Err(InjectError::Gone(thread.tid));
+                }
                 return if (-4095..0).contains(&result) {
                     let errno = -i32::try_from(result).unwrap_or(-libc::EIO);
                     let source = std::io::Error::from_raw_os_error(errno);
@@ -432,7 +447,10 @@ impl Session {
             }
             let _ = self.show();
             let _ = self.leave_stub();
-            let _ = self.thread.detach();
+            if self.thread.detach().is_err() {
+                // It is gone, or is another by now that runs.
+                self.others.0.insert(self.thread, false);
+            }
             self.attached = false;
         }
         let ns = u64::try_from(self.stopped.elapsed().as_nanos()).unwrap_or(u64::MAX);

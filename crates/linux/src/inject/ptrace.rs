@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
+use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
 use super::InjectError;
 use crate::kernel::procfs::ProcRoot;
@@ -14,6 +14,8 @@ use crate::kernel::procfs::ProcRoot;
 pub(super) const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// How long another supervisor may hold a process that is to be stopped; see [`super::hold`].
 const HELD_LIMIT: Duration = Duration::from_millis(100);
+/// How often a thread that nobody traces is tried to be traced, if that is refused.
+const REFUSALS: u32 = 3;
 /// How long to wait for a stop without sleeping: most stops come sooner.
 const SPIN_LIMIT: Duration = Duration::from_micros(200);
 
@@ -63,13 +65,32 @@ impl Tracee {
     pub fn seize(self) -> Result<(), InjectError> {
         let start = Instant::now();
         loop {
-            match ptrace(libc::PTRACE_SEIZE, self.tid, 0, libc::PTRACE_O_TRACESYSGOOD as u64) {
+            match self.seize_now(libc::PTRACE_O_TRACESYSGOOD) {
                 Err(InjectError::Denied(_)) if start.elapsed() < HELD_LIMIT => {
                     std::thread::sleep(Duration::from_millis(2));
                 }
-                done => return done.map(|_| ()),
+                done => return done,
             }
         }
+    }
+
+    /// Begins to trace it, unless somebody else does. A thread that executes another program gets the
+    /// number of its process: one that this thread traces has another number then, and one with the
+    /// number of the old leader is refused, but not the next time.
+    pub fn seize_now(self, options: i32) -> Result<(), InjectError> {
+        let own = rustix::thread::gettid().as_raw_nonzero().get();
+        for _ in 0..REFUSALS {
+            match ptrace(libc::PTRACE_SEIZE, self.tid, 0, u64::from(options.unsigned_abs())) {
+                Err(InjectError::Denied(_)) => {}
+                done => return done.map(|_| ()),
+            }
+            match ProcRoot::default().status(self.tid).map(|status| status.tracer) {
+                Ok(tracer) if tracer == own => return Ok(()),
+                Ok(0) => {}
+                _ => break,
+            }
+        }
+        Err(InjectError::Denied(self.tid))
     }
 
     /// Has it stop as soon as it leaves the kernel.
@@ -87,9 +108,15 @@ impl Tracee {
         match self.poll_stop() {
             Ok(Some(why)) if is_interrupt(why) => self.detach().is_ok(),
             Ok(Some(why)) => self.pass_signal(why).is_err(),
-            Ok(None) => false,
+            Ok(None) => !self.is_traced(),
             Err(_) => true,
         }
+    }
+
+    /// Whether this thread traces it still, which was told to stop: one that executed another program
+    /// may have its number by now.
+    fn is_traced(self) -> bool {
+        self.interrupt().is_ok()
     }
 
     /// Lets it run until it enters or leaves a system call.
@@ -110,20 +137,23 @@ impl Tracee {
             let _ = self.wait_for(WaitIdOptions::STOPPED);
             return Ok(seen.trapping_signal());
         }
-        if !(seen.exited() || seen.killed() || seen.dumped()) {
+        if !is_end(&seen) {
             return Ok(None);
         }
-        if !self.is_child {
-            // Its parent learns of the end once its tracer knows.
-            let _ = self.wait_for(WaitIdOptions::EXITED);
-        }
+        self.collect_end();
         Err(InjectError::Gone(self.tid))
     }
 
-    fn wait_for(
-        self,
-        kind: WaitIdOptions,
-    ) -> Result<Option<rustix::process::WaitIdStatus>, InjectError> {
+    /// Learns of its end if it has ended: its parent does once its tracer knows. A stop is left to be
+    /// heard of.
+    pub fn collect_end(self) {
+        let seen = self.wait_for(WaitIdOptions::EXITED | WaitIdOptions::NOWAIT);
+        if !self.is_child && seen.is_ok_and(|seen| seen.as_ref().is_some_and(is_end)) {
+            let _ = self.wait_for(WaitIdOptions::EXITED);
+        }
+    }
+
+    fn wait_for(self, kind: WaitIdOptions) -> Result<Option<WaitIdStatus>, InjectError> {
         let gone = InjectError::Gone(self.tid);
         let Some(pid) = Pid::from_raw(self.tid) else { return Err(gone) };
         let options = kind | WaitIdOptions::NOHANG;
@@ -197,9 +227,9 @@ impl Tracee {
         ptrace(SETSIGMASK, self.tid, 8, &raw mut mask as u64).map(|_| ())
     }
 
-    /// The result of the call that it is leaving; `None` when it is just entering one or stopped for
-    /// another reason.
-    pub fn call_exit(self) -> Result<Option<i64>, InjectError> {
+    /// Where it is and the result of the call that it is leaving; `None` when it is just entering one
+    /// or stopped for another reason.
+    pub fn call_exit(self) -> Result<Option<(u64, i64)>, InjectError> {
         const GET_SYSCALL_INFO: PtraceRequest = 0x420e;
         const EXIT: u8 = 2;
         let mut info = [0u64; 12];
@@ -207,7 +237,7 @@ impl Tracee {
         ptrace(GET_SYSCALL_INFO, self.tid, size_of_val(&info) as u64, at)?;
         let kind = info[0].to_ne_bytes()[0];
         // op and architecture, instruction and stack pointers, then the result.
-        Ok((kind == EXIT).then(|| info[3].cast_signed()))
+        Ok((kind == EXIT).then(|| (info[1], info[3].cast_signed())))
     }
 
     /// Where it registered its area for restartable sequences, and the signature of their abort
@@ -222,6 +252,10 @@ impl Tracee {
     }
 }
 
+fn is_end(seen: &WaitIdStatus) -> bool {
+    seen.exited() || seen.killed() || seen.dumped()
+}
+
 /// Threads that were told to stop, and whether each has.
 #[derive(Default)]
 pub(super) struct Held(pub BTreeMap<Tracee, bool>);
@@ -234,7 +268,7 @@ impl Held {
                 match thread.poll_stop() {
                     Ok(Some(why)) if is_interrupt(why) => *stopped = true,
                     Ok(Some(why)) => _ = thread.pass_signal(why),
-                    Ok(None) => {}
+                    Ok(None) => return thread.is_traced(),
                     Err(_) => return false,
                 }
                 true
