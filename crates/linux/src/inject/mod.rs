@@ -195,7 +195,7 @@ impl Session {
         thread.seize()?;
         let stopped = thread.interrupt().and_then(|()| thread.wait_interrupt());
         if let Err(e) = stopped {
-            let _ = thread.detach();
+            let_go(thread);
             return Err(e);
         }
         Session::begin(thread, room, tracing)
@@ -224,7 +224,7 @@ impl Session {
     ) -> Result<Session, InjectError> {
         let entered = Session::enter_stub(thread, room, tracing);
         if entered.is_err() {
-            let _ = thread.detach();
+            let_go(thread);
         }
         entered
     }
@@ -447,10 +447,7 @@ impl Session {
             }
             let _ = self.show();
             let _ = self.leave_stub();
-            if self.thread.detach().is_err() {
-                // It is gone, or is another by now that runs.
-                self.others.0.insert(self.thread, false);
-            }
+            let_go(self.thread);
             self.attached = false;
         }
         let ns = u64::try_from(self.stopped.elapsed().as_nanos()).unwrap_or(u64::MAX);
@@ -516,6 +513,13 @@ fn status_of(root: &ProcRoot, tid: i32) -> Result<ProcessStatus, InjectError> {
 thread_local! {
     /// Threads of targets that were told to stop by this thread, and have not yet.
     static LATE: RefCell<Vec<Tracee>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Lets go of a thread: at once if it stands, else as soon as [`release_late`] finds that it has stopped.
+fn let_go(thread: Tracee) {
+    if thread.detach().is_err() {
+        LATE.with_borrow_mut(|late| late.push(thread));
+    }
 }
 
 /// Lets go of threads of targets that stop only now, since they were waiting in the kernel when this
@@ -653,6 +657,46 @@ fn room_behind(area: &Area, areas: &[Area], memory: &File) -> Option<Room> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// How long a thread waits in the kernel, where nothing stops it: longer than is waited for a stop.
+    const IN_THE_KERNEL: Duration = Duration::from_secs(7);
+
+    #[test]
+    #[ignore = "the next test starts it"]
+    #[allow(deprecated, reason = "nothing else waits in the kernel without a stop")]
+    fn a_thread_that_waits_in_the_kernel() {
+        // SAFETY: the child makes calls that write to the stack below this frame only, and ends.
+        unsafe {
+            if libc::vfork() == 0 {
+                libc::sleep(u32::try_from(IN_THE_KERNEL.as_secs()).unwrap_or(0));
+                libc::_exit(0);
+            }
+        }
+    }
+
+    #[test]
+    fn a_thread_that_stops_late_goes_on() {
+        let name = "inject::tests::a_thread_that_waits_in_the_kernel";
+        let mut waiting = std::process::Command::new(std::env::current_exe().unwrap());
+        waiting.args(["--ignored", "--exact", name]).stdout(std::process::Stdio::null());
+        let mut child = waiting.spawn().unwrap();
+        let (root, pid, start) = (ProcRoot::default(), child.id().cast_signed(), Instant::now());
+        let waits = |tid: &i32| root.status(*tid).is_ok_and(|status| status.state == 'D');
+        let tid = loop {
+            let found = root.tasks(pid).unwrap_or_default().into_iter().find(waits);
+            if found.is_some() || start.elapsed() > IN_THE_KERNEL {
+                break found.expect("a thread that waits");
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        };
+        let stopped = Session::stop(tid).map(drop);
+        assert!(matches!(stopped, Err(InjectError::Stuck(_))), "{stopped:?}");
+        while release_late() && start.elapsed() < 10 * IN_THE_KERNEL {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let ended = child.wait().unwrap();
+        assert!(ended.success() && start.elapsed() >= IN_THE_KERNEL, "{ended:?}");
+    }
 
     #[test]
     fn programs_and_libraries_have_room_behind_their_text() {

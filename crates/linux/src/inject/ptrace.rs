@@ -14,6 +14,8 @@ use crate::kernel::procfs::ProcRoot;
 pub(super) const STOP_LIMIT: Duration = Duration::from_secs(5);
 /// How long another supervisor may hold a process that is to be stopped; see [`super::hold`].
 const HELD_LIMIT: Duration = Duration::from_millis(100);
+/// What a thread stops for when it enters or leaves a system call, as we ask to be told.
+const CALL_STOP: i32 = libc::SIGTRAP | 0x80;
 /// How often a thread that nobody traces is tried to be traced, if that is refused.
 const REFUSALS: u32 = 3;
 /// How long to wait for a stop without sleeping: most stops come sooner.
@@ -106,7 +108,7 @@ impl Tracee {
     /// Lets it go on if it has stopped as it was told; whether that is done, or it has ended.
     pub fn release(self) -> bool {
         match self.poll_stop() {
-            Ok(Some(why)) if is_interrupt(why) => self.detach().is_ok(),
+            Ok(Some(why)) if is_interrupt(why) || why == CALL_STOP => self.detach().is_ok(),
             Ok(Some(why)) => self.pass_signal(why).is_err(),
             Ok(None) => !self.is_traced(),
             Err(_) => true,
