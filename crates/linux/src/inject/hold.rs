@@ -88,11 +88,6 @@ impl Drop for Hold {
     }
 }
 
-/// Whether some tracer has stopped a thread.
-fn is_stopped(root: &ProcRoot, tid: i32) -> bool {
-    root.status(tid).is_ok_and(|status| status.state == 't')
-}
-
 /// The turn to trace, if others of ours let go of theirs soon.
 fn turn(pid: i32) -> Result<RwLockWriteGuard<'static, ()>, InjectError> {
     let start = Instant::now();
@@ -185,7 +180,8 @@ mod tests {
         let pid = busy.pid();
         let other = std::thread::spawn(move || Hold::on(&ProcRoot::default(), &[pid]).is_err());
         assert!(other.join().expect("no panic"), "two of ours hold at a time");
-        assert!(is_stopped(&ProcRoot::default(), pid) && !hold.is_empty());
+        let state = ProcRoot::default().status(pid).map(|status| status.state);
+        assert!(state.is_ok_and(|state| state == 't') && !hold.is_empty());
     }
 
     #[test]
