@@ -339,9 +339,11 @@ fn the_pmu_of_a_guest_tells_what_the_caches_count() {
     );
     let missed = own("levels/2/misses") / own("levels/2/requests");
     assert!((0.1..0.9).contains(&missed), "neither all nor none: {report:#}");
-    for told in [seen("miss_rate"), seen("sampled_miss_rate")] {
-        assert!((told - missed).abs() < 0.05, "{told} is not {missed}: {report:#}");
-    }
+    // Counts and samples are of the same time; that of the table is a later one, without the samples' interrupts, whose
+    // lines take room.
+    let (counted, sampled) = (seen("miss_rate"), seen("sampled_miss_rate"));
+    assert!((sampled - counted).abs() < 0.03, "{sampled} is not {counted}: {report:#}");
+    assert!((counted - missed).abs() < 0.1, "{counted} is not {missed}: {report:#}");
     let speed = own("instructions") / own("cycles");
     assert!((seen("instructions_per_cycle") / speed - 1.0).abs() < 0.1, "{speed}: {report:#}");
 }
