@@ -75,6 +75,8 @@ struct Effect {
     /// The same of an experiment on a difference: what is changed, and to what.
     #[serde(default)]
     experiment: Vec<Experiment>,
+    /// How many times more cycles an instruction has to take in the lab without what is tried.
+    gain: Option<f64>,
     /// The paper's figure, and where that is from.
     paper: Option<f64>,
     paper_says: String,
@@ -177,6 +179,8 @@ struct Found {
     /// What the policy decided, in words, where one did.
     decided: Option<String>,
     simulated: Misses,
+    /// Cycles for each instruction there.
+    simulated_cycles: Misses,
     experiments: Vec<(String, Misses)>,
     /// What speaks against the figures of the lab.
     flaw: Option<String>,
@@ -215,10 +219,11 @@ impl Laboratory<'_> {
     fn found(&self) -> io::Result<Found> {
         let Effect { name, without, with, experiment, .. } = self.effect;
         progress(&format!("{name}: simulated"));
-        let simulated = self.both(&self.file, without, with)?;
+        let [simulated, simulated_cycles] = self.both(&self.file, without, with)?;
         let own = |own: &Experiment| {
             let file = self.effect.machine_file(self.bench.dir, own.even)?;
-            Ok((own.title.clone(), self.both(&file, &own.without, &own.with)?))
+            let [misses, _] = self.both(&file, &own.without, &own.with)?;
+            Ok((own.title.clone(), misses))
         };
         let experiments = experiment.iter().map(own).collect::<io::Result<_>>()?;
         progress(&format!("{name}: in the lab"));
@@ -228,7 +233,7 @@ impl Laboratory<'_> {
         let [before, after] = guests.each_ref().map(cycles);
         let cycles = before.zip(after).map(|(before, after)| Misses([before, after]));
         let (lab, decided) = (Misses([without?, with?]), decided(&guests[1]));
-        Ok(Found { lab, cycles, decided, simulated, experiments, flaw })
+        Ok(Found { lab, cycles, decided, simulated, simulated_cycles, experiments, flaw })
     }
 
     /// What the lab says of two guests, without and with what is tried.
@@ -274,12 +279,13 @@ impl Laboratory<'_> {
         confined.places_in(&said).ok_or_else(|| io::Error::other(format!("no arrays in {said:?}")))
     }
 
-    /// What the first program misses in the simulator, with some options and with others.
-    fn both(&self, file: &Path, without: &[String], with: &[String]) -> io::Result<Misses> {
-        Ok(Misses([self.simulated(file, without)?, self.simulated(file, with)?]))
+    /// What the first program misses in the simulator, and its cycles, with some options and with others.
+    fn both(&self, file: &Path, without: &[String], with: &[String]) -> io::Result<[Misses; 2]> {
+        let (without, with) = (self.simulated(file, without)?, self.simulated(file, with)?);
+        Ok([0, 1].map(|what| Misses([without[what], with[what]])))
     }
 
-    fn simulated(&self, file: &Path, options: &[String]) -> io::Result<f64> {
+    fn simulated(&self, file: &Path, options: &[String]) -> io::Result<[f64; 2]> {
         let mut command = self.bench.huepage.command(["sim", "--json", "--machine"]);
         command.arg(file);
         self.effect.workloads.iter().for_each(|workload| _ = command.arg("-w").arg(workload));
@@ -289,11 +295,11 @@ impl Laboratory<'_> {
     }
 }
 
-/// Memory's lines that the first program asked for, by its accesses.
-fn simulated(said: &Value) -> Option<f64> {
+/// Memory's lines that the first program asked for, by its accesses, and its cycles by its instructions.
+fn simulated(said: &Value) -> Option<[f64; 2]> {
     let space = &said["report"]["spaces"][0];
-    let (lines, accesses) = (space["memory"].as_f64()?, space["accesses"].as_f64()?);
-    (lines > 0.0 && accesses > 0.0).then(|| lines / accesses)
+    let amount = |what: &str| space[what].as_f64().filter(|amount| *amount > 0.0);
+    Some([amount("memory")? / amount("accesses")?, amount("cycles")? / amount("instructions")?])
 }
 
 /// Misses of the last level per access of the first program.
@@ -341,10 +347,17 @@ fn note(effect: &Effect, found: &Found, verdict: &mut SuiteVerdict) {
         ("paper", effect.paper.map_or(Value::Null, round)),
         ("lab_over_simulated", round(apart)),
         ("lab_cycles", found.cycles.map_or(Value::Null, |cycles| round(cycles.ratio()))),
+        ("simulated_cycles", round(found.simulated_cycles.ratio())),
     ]);
     let name = &effect.name;
     if let Some(flaw) = &found.flaw {
         verdict.miss(format!("{name}: {flaw}"));
+    }
+    if let Some(least) = effect.gain {
+        let gained = found.cycles.map_or(0.0, Misses::ratio);
+        verdict.require(gained >= least, || {
+            format!("{name}: {gained:.2} times fewer cycles in the lab, {least} are asked for")
+        });
     }
     let explained = found.experiments.iter().any(|(_, misses)| agrees(lab, *misses));
     verdict.require(agrees(lab, simulated) || explained, || {
@@ -397,10 +410,13 @@ fn section(effect: &Effect, found: &Found) -> String {
     }
     let _ = writeln!(text, "| paper: {} | | | {} | |\n", effect.paper_says, paper(effect));
     if let Some(cycles) = found.cycles {
-        let ([without, with], ratio) = (cycles.0, cycles.ratio());
+        let [lab, simulated] = [cycles, found.simulated_cycles].map(|cycles| {
+            let ([without, with], ratio) = (cycles.0, cycles.ratio());
+            format!("{without:.2} without, {with:.2} with, {ratio:.2} times")
+        });
         let _ = writeln!(
             text,
-            "Cycles for each instruction in the lab: {without:.2} without, {with:.2} with, {ratio:.2} times.\n"
+            "Cycles for each instruction in the lab: {lab}; simulated: {simulated}.\n"
         );
     }
     if let Some(decided) = &found.decided {
@@ -446,9 +462,10 @@ mod tests {
     }
 
     fn found(lab: [f64; 2], experiments: Vec<(String, Misses)>) -> Found {
-        let simulated = Misses([0.2, 0.1]);
+        let [simulated, simulated_cycles] = [Misses([0.2, 0.1]), Misses([9.0, 4.0])];
         let (cycles, decided) = (Some(Misses([3.0, 2.0])), Some("confined".to_owned()));
-        Found { lab: Misses(lab), cycles, decided, simulated, experiments, flaw: None }
+        let (lab, flaw) = (Misses(lab), None);
+        Found { lab, cycles, decided, simulated, simulated_cycles, experiments, flaw }
     }
 
     #[test]
@@ -490,6 +507,18 @@ mod tests {
     }
 
     #[test]
+    fn a_gain_that_is_asked_for_is_of_cycles_in_the_lab() {
+        let missed = |gain| {
+            let effect = Effect { gain: Some(gain), ..effects().remove(0) };
+            let mut verdict = SuiteVerdict::new("lab-effects");
+            note(&effect, &found([0.5, 0.2], Vec::new()), &mut verdict);
+            verdict.missed
+        };
+        assert_eq!(missed(1.5).len(), 0);
+        assert!(missed(1.6)[0].contains("1.50 times fewer cycles"));
+    }
+
+    #[test]
     fn a_guest_tells_what_its_first_program_misses() {
         let guest = |share: f64| serde_json::json!({ "programs": [{ "miss_share": share }, {}] });
         assert_eq!((missed(&guest(0.4)).unwrap(), flaw(&guest(0.4))), (0.4, None));
@@ -526,10 +555,12 @@ mod tests {
     #[test]
     fn the_simulator_tells_of_the_first_program() {
         let of = |lines: u64| {
-            let space = serde_json::json!({ "memory": lines, "accesses": 50 });
+            let space = serde_json::json!({
+                "memory": lines, "accesses": 50, "cycles": 30, "instructions": 20
+            });
             simulated(&serde_json::json!({ "report": { "spaces": [space, {}] } }))
         };
-        assert_eq!((of(5), of(0)), (Some(0.1), None));
+        assert_eq!((of(5), of(0)), (Some([0.1, 1.5]), None));
     }
 
     #[test]
@@ -545,7 +576,7 @@ mod tests {
             assert!(page.contains(&format!("## {}\n", effect.title)), "{page}");
         }
         assert!(page.contains("| another order | 0.3000 | 0.1000 | 3.00 | 1.00 |"), "{page}");
-        assert!(page.contains("3.00 without, 2.00 with, 1.50 times"), "{page}");
+        assert!(page.contains("3.00 without, 2.00 with, 1.50 times; simulated: 9.00 "), "{page}");
         assert!(page.contains("decided in the lab: confined."), "{page}");
     }
 }
