@@ -5,7 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 
 use clap::{Args, ValueEnum};
-use huepage_color::{CacheGeometry, ColorSet, Provenance};
+use huepage_color::{CacheGeometry, ColorMap, ColorSet, Provenance};
+use huepage_linux::color::frame_colors::ColorMethod;
 use huepage_linux::engine::Group;
 use huepage_linux::kernel::pmu::calls::Function;
 use huepage_linux::kernel::process_tree::ProcessRoots;
@@ -27,7 +28,8 @@ pub struct PolluteArgs {
     /// Find pages that pollute the cache and confine them to a part of it, by default 1/16 (experimental)
     ///
     /// A fraction, a share, a number of colours or colours by name: 1/16, 6.25%, "2 colors", 0-1; of a
-    /// partition, if there is one. Or a policy with its keys: rocs-model, rocs; their key `buffer` is the share. The rest of the program stays where it is. It is
+    /// partition, if there is one. Or a policy with its keys: rocs-model, rocs; their key `buffer` is the share. The rest of the program stays where it
+    /// is; only without a partition, with the sensor `pmu` and colours from frame numbers, pages that crowd a colour may get others. It is
     /// watched by performance counters where the machine has them, else without; one that hardly misses is
     /// not touched, and where confining does not help it is undone.
     #[arg(long, help_heading = FEATURES, value_name = "PART|POLICY", num_args = 0..=1,
@@ -375,12 +377,8 @@ impl PolluteArgs {
     }
 
     /// What the options say of a buffer in a cache.
-    fn settings(
-        &self,
-        buffer: ColorSet,
-        cache: &CacheGeometry,
-        provenance: Provenance,
-    ) -> Settings {
+    fn settings(&self, buffer: ColorSet, context: &Context<'_>) -> Settings {
+        let cache = context.cache;
         Settings {
             buffer,
             level: cache.level,
@@ -389,7 +387,8 @@ impl PolluteArgs {
             progress: self.pollute_progress.as_deref().and_then(|text| Function::parse(text).ok()),
             cache_bytes: cache.size_bytes,
             ways: u16::try_from(cache.ways).unwrap_or(u16::MAX),
-            probed: provenance == Provenance::Probed,
+            probed: context.provenance == Provenance::Probed,
+            computed: computed(context),
             policy: self.policy(),
             cpu: self.pollute_cpu,
             fixed: (!self.confine.is_empty()).then(|| self.confine.clone()),
@@ -426,7 +425,7 @@ pub fn start(
         let what = "the buffer has all colours, so that nothing would be confined; give it fewer";
         return Err(CmdError::new(ExitCode::Colors, what));
     }
-    let settings = options.settings(model, context.cache, context.provenance);
+    let settings = options.settings(model, context);
     Ok(Some(Box::new(PolluteService {
         polluters: Polluters::new(settings, context.roots.clone()),
         confined,
@@ -434,6 +433,15 @@ pub fn start(
         below: matches!(context.roots, ProcessRoots::Below(_)),
         members: Vec::new(),
     })))
+}
+
+/// How colours follow from frame numbers, where the buffer is all that is asked for: pages of a partition are
+/// somebody else's to move.
+fn computed(context: &Context<'_>) -> Option<ColorMap> {
+    match context.source.method() {
+        ColorMethod::Computed(map) if context.colors.buffer.is_none() => Some(map),
+        _ => None,
+    }
 }
 
 fn buffer(colors: &DividedColors) -> &ColorSet {

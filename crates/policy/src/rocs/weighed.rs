@@ -196,6 +196,10 @@ pub struct Weighed {
     asked: Vec<Vpn>,
     /// Pages of the profile that the policy knows the places of.
     placed: HashSet<Vpn>,
+    /// Those of them that were told with the colour that they have.
+    known: HashSet<Vpn>,
+    /// Pages outside the buffer, or in it by chance, that are to have other colours outside, each with its own.
+    elsewhere: Vec<(Vpn, Color)>,
     /// Whether the policy takes samples.
     pub listens: bool,
     cycles: f64,
@@ -221,6 +225,8 @@ impl Weighed {
             confined: BTreeSet::new(),
             asked: Vec::new(),
             placed: HashSet::new(),
+            known: HashSet::new(),
+            elsewhere: Vec::new(),
             listens: false,
             cycles: 0.0,
             instructions: 0.0,
@@ -307,12 +313,23 @@ impl Weighed {
         self.take(actions)
     }
 
-    /// Requests to the cache that were sampled, and whether each missed.
-    pub fn sampled(&mut self, requests: impl IntoIterator<Item = (Vpn, bool)>) -> ConfinementStep {
+    /// Requests to the cache that were sampled, and whether each missed. `color` tells the colour that a page has,
+    /// where that can be told, and the page moved if that is wanted, whether it is to be confined or not.
+    pub fn sampled(
+        &mut self,
+        requests: impl IntoIterator<Item = (Vpn, bool)>,
+        mut color: impl FnMut(Vpn) -> Option<Color>,
+    ) -> ConfinementStep {
         let mut actions = Vec::new();
         for (page, memory) in requests {
             if self.placed.insert(page) {
-                let color = Some(self.color_of(page));
+                let known = color(page);
+                if known.is_some() {
+                    self.known.insert(page)
+                } else {
+                    self.known.remove(&page)
+                };
+                let color = known.or_else(|| Some(self.color_of(page)));
                 self.rocs.handle(Event::Placed { page, color }, &mut actions);
             }
             self.rocs.handle(Event::Sample { page, missed: 1, memory }, &mut actions);
@@ -351,6 +368,12 @@ impl Weighed {
         ranges
     }
 
+    /// Pages that are not confined and are to have these colours, told once: those that stay are to use the rest of
+    /// the cache alike.
+    pub fn take_elsewhere(&mut self) -> Vec<(Vpn, Color)> {
+        std::mem::take(&mut self.elsewhere)
+    }
+
     /// Whether a page is to be in the buffer.
     pub fn confines(&self, page: Vpn) -> bool {
         self.confined.contains(&page)
@@ -384,7 +407,7 @@ impl Weighed {
         }
     }
 
-    /// Nobody knows the colours of pages outside the buffer; the policy takes them as spread.
+    /// The policy takes pages outside the buffer of which nobody knows the colours as spread.
     fn color_of(&self, page: Vpn) -> Color {
         let first = self.buffer.first_color().unwrap_or(Color(0));
         if self.confined.contains(&page) || self.outside.is_empty() {
@@ -417,7 +440,12 @@ impl Weighed {
                     wants.moves = true;
                     self.asked.push(page);
                 }
-                // From one colour outside to another: such pages stay where they are.
+                Action::Recolour { page, to } if self.known.contains(&page) => {
+                    wants.moves = true;
+                    self.elsewhere.push((page, to));
+                    self.asked.push(page);
+                }
+                // Such pages stay where they are, wherever that is.
                 Action::Recolour { page, .. } => elsewhere.push(Event::Moved { page }),
                 _ => {}
             }

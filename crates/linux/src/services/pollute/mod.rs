@@ -18,7 +18,7 @@ mod watcher;
 
 use std::time::{Duration, Instant};
 
-use huepage_color::{CacheLevel, ColorSet};
+use huepage_color::{CacheLevel, ColorMap, ColorSet};
 use huepage_policy::registry;
 use huepage_policy::rocs::weighed::WeighedSettings;
 
@@ -55,6 +55,8 @@ pub struct Settings {
     pub ways: u16,
     /// Whether colours have to be measured, which makes moving pages dear.
     pub probed: bool,
+    /// How colours follow from frame numbers, where pages outside the buffer may be moved as well.
+    pub computed: Option<ColorMap>,
     /// How pages are chosen: a policy of `--pollute-buffer`.
     pub policy: registry::Settings,
     /// Share of one CPU that watching a process may take, 0 to 1.
@@ -183,6 +185,10 @@ impl Watched {
         }
         self.taken = true;
         let audits = group.status(pid).map_or(0, |status| status.audits);
+        if !request.elsewhere.is_empty() {
+            // What becomes of them is not waited for: the audit that is waited for comes later.
+            drop(group.place(pid, request.elsewhere));
+        }
         group.rescope(pid, Scope::new(request.ranges));
         Ok(audits + 1)
     }

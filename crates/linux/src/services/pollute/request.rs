@@ -1,14 +1,18 @@
 //! What the watcher of polluting pages wants confined, and what became of it.
 
+use huepage_color::{Color, Vpn};
+
 use super::report::PollutedProcess;
 use crate::engine::MemberStatus;
 use crate::watch::request_slot::{WatchDecision, WatchReport};
 
-/// What the policy wants confined: exactly these pages.
+/// What the policy wants confined: exactly these pages; and which others it wants moved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct ConfineRequest {
     /// Ranges of addresses, in bytes.
     pub ranges: Vec<(u64, u64)>,
+    /// Pages that go to these colours, outside the buffer.
+    pub elsewhere: Vec<(Vpn, Color)>,
 }
 
 /// Between the thread that watches and the one that moves.

@@ -66,7 +66,7 @@ fn is_another(pid: i32, program: Option<(u64, u64)>) -> bool {
 /// What is confined is said, not found.
 fn hold(ranges: &[(u64, u64)], slot: &RequestSlot) {
     slot.change(|report| "confined as asked".clone_into(&mut report.stage));
-    slot.post(ConfineRequest { ranges: ranges.to_vec() });
+    slot.post(ConfineRequest { ranges: ranges.to_vec(), elsewhere: Vec::new() });
     while !slot.is_stopped() {
         if let Some(Err(why)) = slot.take_answer() {
             slot.change(|report| report.stage = why);
@@ -119,10 +119,15 @@ impl<'a> Watcher<'a> {
     fn follow(&mut self, wants: ConfinementStep) -> Result<(), PollutionSensorError> {
         if wants.moves {
             self.waiting = true;
-            let ranges = self.policy.ranges();
+            let (ranges, elsewhere) = (self.policy.ranges(), self.policy.take_elsewhere());
             let pages: u64 = ranges.iter().map(|(start, end)| (end - start) / PAGE_BYTES).sum();
-            self.note(format!("{pages} pages are to be in the buffer: {}", self.policy.stage()));
-            self.slot.post(ConfineRequest { ranges });
+            let others = match elsewhere.len() {
+                0 => String::new(),
+                others => format!(", and {others} others to have other colours outside"),
+            };
+            let stage = self.policy.stage();
+            self.note(format!("{pages} pages are to be in the buffer{others}: {stage}"));
+            self.slot.post(ConfineRequest { ranges, elsewhere });
         }
         if wants.profile {
             self.sensor.begin_profile()?;

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use huepage_color::{CacheLevel, PAGE_BYTES, Vpn};
+use huepage_color::{CacheLevel, ColorMap, PAGE_BYTES, Vpn};
 use huepage_policy::rocs::weighed::{ConfinementStep, Weighed};
 
 use super::{
@@ -131,6 +131,7 @@ pub(in crate::services::pollute) struct PmuSensor {
     clock: ProcessMemory,
     events: Events,
     level: CacheLevel,
+    computed: Option<ColorMap>,
     cpu: f64,
     began: Instant,
     counters: ProcessCounts,
@@ -166,6 +167,7 @@ impl PmuSensor {
             counters: ProcessCounts::open(pid, &events.counts)?,
             events: events.clone(),
             level: settings.level,
+            computed: settings.computed.clone(),
             cpu: settings.cpu,
             began: Instant::now(),
             told: (PmuCounts::default(), ran),
@@ -199,7 +201,9 @@ impl PmuSensor {
         self.drained += sampler.drain(&mut self.samples)?;
         let (requests, level) = (&mut self.requests, self.level);
         let asked = self.samples.iter().filter_map(|sample| requests.take(sample, level));
-        Ok(policy.sampled(asked.collect::<Vec<_>>()))
+        let (map, pagemap) = (self.computed.as_ref(), &self.pagemap);
+        let color = |page| map?.color(pagemap.entry(page).ok()?.pfn().filter(|pfn| pfn.0 != 0)?);
+        Ok(policy.sampled(asked.collect::<Vec<_>>(), color))
     }
 
     fn resident(&self, area: &Area) -> Option<u64> {

@@ -1,7 +1,7 @@
 //! From the kernel's records to what the policy wants, without a PMU: loads are recorded, counts are made up
 //! or are those of the kernel, and the memory is real.
 
-use huepage_color::{ColorSet, Vpn};
+use huepage_color::{Color, ColorSet, Vpn};
 use huepage_policy::registry;
 use huepage_policy::rocs::Stage;
 
@@ -22,6 +22,7 @@ fn settings() -> Settings {
         cache_bytes: 2 << 20,
         ways: 16,
         probed: false,
+        computed: None,
         policy: registry::Settings::parse("rocs-model").unwrap(),
         cpu: 0.01,
         sensor: None,
@@ -77,6 +78,11 @@ fn maps(text: &str) -> Vec<Area> {
 
 /// A driver that has heard a recording, up to the trial, and what it heard.
 fn tried() -> (Weighed, Requests) {
+    tried_where(|_| None)
+}
+
+/// The same where the colours of some pages are known.
+fn tried_where(color: impl Fn(Vpn) -> Option<Color>) -> (Weighed, Requests) {
     let mut driver = Weighed::new(settings().policy(SensorKind::Pmu));
     assert!(run(&mut driver, 0.3, 10).profile && driver.listens);
     let (samples, drained) = read_stream(&recording(0x1000, 0x9000, 20), LoadSource::Pebs);
@@ -86,7 +92,7 @@ fn tried() -> (Weighed, Requests) {
     ));
     let asked: Vec<_> = samples.iter().filter_map(|s| requests.take(s, CacheLevel::L2)).collect();
     assert_eq!(asked.len() as u64, 20 * HOT + STREAM);
-    assert_eq!(driver.sampled(asked), ConfinementStep::default());
+    assert_eq!(driver.sampled(asked, color), ConfinementStep::default());
     assert!(!driver.sampled_all().profile && !driver.listens);
     assert!(run(&mut driver, 0.3, 10).moves);
     (driver, requests)
@@ -105,6 +111,27 @@ fn a_recorded_stream_is_confined_and_stays_so_while_instructions_say_that_it_hel
     assert_eq!(driver.answered(true), ConfinementStep::default());
     assert_eq!(run(&mut driver, 0.4, 12), ConfinementStep::default());
     assert_eq!((driver.rocs.stage, driver.stage()), (Stage::Steady, "confined"));
+}
+
+/// Pages that stay are crowded in four colours.
+#[test]
+fn pages_that_stay_use_the_rest_of_the_cache_alike_where_colours_are_known() {
+    let crowded = |page: Vpn| Color(u16::try_from(page.0 % 4).unwrap() + 26);
+    let hot = |page: &Vpn| page.0 < 0x9000;
+    let (mut driver, _) = tried_where(|page| Some(crowded(page)).filter(|_| hot(&page)));
+    let moved = driver.take_elsewhere();
+    let to: BTreeMap<Vpn, Color> = moved.iter().copied().collect();
+    assert!(moved.len() == to.len() && to.keys().all(hot), "{moved:?}");
+    let at = |page| to.get(&page).copied().unwrap_or_else(|| crowded(page));
+    let mut used = [0; 32];
+    (0x1000..0x1000 + HOT).for_each(|page| used[usize::from(at(Vpn(page)).0)] += 1);
+    assert!(used[..30].iter().all(|&pages| pages <= 15) && used[30..] == [0, 0], "{used:?}");
+    assert!(driver.take_elsewhere().is_empty());
+    driver.answered(true);
+    assert!(run(&mut driver, 0.3, 12).moves);
+    let home: BTreeMap<Vpn, Color> = driver.take_elsewhere().into_iter().collect();
+    assert!(home.iter().all(|(page, color)| *color == crowded(*page)), "{home:?}");
+    assert_eq!(home.len(), to.len());
 }
 
 #[test]
