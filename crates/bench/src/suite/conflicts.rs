@@ -9,6 +9,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use huepage_color::{CacheLevel, LevelChoice};
 use huepage_linux::kernel::machine::HostMachine;
+use huepage_linux::services::conflicts;
+use huepage_linux::services::pollute::SensorKind;
 use serde_json::Value;
 
 use super::pollute::overall;
@@ -92,7 +94,7 @@ fn obstacle() -> Option<String> {
     let machine = HostMachine::read().map_err(|e| e.to_string());
     let l2 = LevelChoice::Level(CacheLevel::L2);
     match machine.as_ref().map(|machine| machine.cache(l2)) {
-        Ok(Ok(l2)) => huepage_linux::services::conflicts::obstacle(&l2.geometry),
+        Ok(Ok(l2)) => conflicts::obstacle(&l2.geometry, SensorKind::Residency),
         Ok(Err(why)) => Some(why.to_string()),
         Err(why) => Some(why.clone()),
     }

@@ -1,11 +1,12 @@
 //! Conflicts: the options, and the service that recolours pages. Which pages get another colour is decided
 //! by the policy; how they are found and moved is in `huepage_linux::services::conflicts`.
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use huepage_color::ColorSet;
 use huepage_linux::engine::Group;
 use huepage_linux::kernel::process_tree::ProcessRoots;
 use huepage_linux::services::conflicts::{Recolorers, Settings, obstacle};
+use huepage_linux::services::pollute::SensorKind;
 use huepage_policy::registry::LiveOption;
 use serde::{Deserialize, Serialize};
 
@@ -23,7 +24,7 @@ use crate::values::parse_cpu;
 pub struct ConflictArgs {
     /// Find pages in use that crowd a few colours of the L2, and give them colours with room (experimental)
     ///
-    /// The program is watched without counters: which pages it uses again and again, and how much of
+    /// The program is watched without counters, unless --conflict-sensor says otherwise: which pages it uses again and again, and how much of
     /// them is in the cache. One whose pages lie evenly, or do not fit the cache at all, is not touched; where
     /// recolouring brings nothing, it rests for longer each time.
     ///
@@ -33,6 +34,11 @@ pub struct ConflictArgs {
           default_missing_value = policy::USUAL_RECOLORING, default_value_t = PolicyOption::OFF,
           value_parser = policy::reader(LiveOption::RecolorConflicts))]
     pub recolor_conflicts: PolicyOption,
+
+    /// Who tells whether lines of the pages in use are in the cache
+    #[arg(long, help_heading = TUNING, hide_short_help = true, value_enum, value_name = "SENSOR",
+          requires = "recolor_conflicts", default_value_t = ConflictSensor::Residency)]
+    pub conflict_sensor: ConflictSensor,
 
     /// What watching a process may cost, as a share of one CPU
     #[arg(long, help_heading = TUNING, hide_short_help = true, value_name = "PERCENT", default_value = "1%",
@@ -45,11 +51,22 @@ pub struct ConflictArgs {
     pub conflict_rate: u32,
 }
 
+/// Who tells whether lines are in the cache.
+#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ConflictSensor {
+    /// The time that a line takes
+    Residency,
+    /// Samples of the program's own loads, where there is a PMU
+    Pmu,
+}
+
 impl Default for ConflictArgs {
     /// What the command line says when it says nothing.
     fn default() -> ConflictArgs {
         let recolor_conflicts = PolicyOption::OFF;
-        ConflictArgs { recolor_conflicts, conflict_cpu: 0.01, conflict_rate: 512 }
+        let conflict_sensor = ConflictSensor::Residency;
+        ConflictArgs { recolor_conflicts, conflict_sensor, conflict_cpu: 0.01, conflict_rate: 512 }
     }
 }
 
@@ -57,6 +74,13 @@ impl ConflictArgs {
     /// Whether conflicts are looked for.
     pub const fn is_on(&self) -> bool {
         self.recolor_conflicts.is_on()
+    }
+
+    const fn sensor(&self) -> SensorKind {
+        match self.conflict_sensor {
+            ConflictSensor::Residency => SensorKind::Residency,
+            ConflictSensor::Pmu => SensorKind::Pmu,
+        }
     }
 
     /// What is asked for, in a line.
@@ -79,7 +103,7 @@ pub fn start(
     context: &Context<'_>,
 ) -> Result<Option<Box<dyn Service>>, CmdError> {
     let Some(policy) = options.recolor_conflicts.policy() else { return Ok(None) };
-    if let Some(why) = obstacle(context.cache) {
+    if let Some(why) = obstacle(context.cache, options.sensor()) {
         let text = format!(
             "conflicts in the {} cannot be seen here: {why}; leave out --recolor-conflicts, or give the program colours of its own (--share)",
             context.cache.level
@@ -91,6 +115,8 @@ pub fn start(
         colors: context.source.universe(),
         ways: u16::try_from(context.cache.ways).unwrap_or(u16::MAX),
         cache_bytes: context.cache.size_bytes,
+        level: context.cache.level,
+        sensor: options.sensor(),
         keep_off: held_by_others(context)?,
         method: context.source.method(),
         cpu: options.conflict_cpu,
@@ -147,6 +173,8 @@ mod tests {
     fn what_it_may_cost_is_an_option_of_it() {
         assert_eq!(run(&["--share", "50%"]).unwrap().conflicts, ConflictArgs::default());
         assert!(run(&["--recolor-conflicts"]).unwrap().conflicts.is_on());
+        let sampled = run(&["--recolor-conflicts", "--conflict-sensor", "pmu"]).unwrap();
+        assert_eq!(sampled.conflicts.sensor(), SensorKind::Pmu);
         assert!(run(&["--share", "50%", "--conflict-rate", "9"]).is_err(), "about nothing");
         assert!(run(&["--recolor-conflicts", "--conflict-rate", "0"]).is_err());
     }

@@ -3,12 +3,13 @@
 //! by a policy after Romer 1998, usually Snapshot-Miss of the pages in use (`huepage_policy::conflict::in_use`),
 //! with sensors of our own in place of its TLB handler and miss counter.
 //!
-//! `in_use` finds the pages that are used again and again,
+//! `in_use` finds the pages that are used again and again, `looks` tells whether their lines are in the cache,
 //! `watcher` looks at one process on a thread of its own, `request` is what it and the engine's thread say
 //! to each other, [`Recolorers`] looks after all processes of a supervisor, `report` is told.
 //!
 //! A process gets an agent when the first of its pages is to move, and none before.
 
+mod looks;
 pub mod offline;
 mod report;
 mod request;
@@ -17,7 +18,7 @@ mod watcher;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::time::{Duration, Instant};
 
-use huepage_color::{CacheGeometry, ColorSet};
+use huepage_color::{CacheGeometry, CacheLevel, ColorSet};
 use huepage_policy::conflict::CacheShape;
 pub use huepage_policy::conflict::in_use::Crowd;
 use huepage_policy::conflict::in_use::{InUse, InUseSettings};
@@ -29,7 +30,9 @@ pub use report::{ConflictReport, ConflictingProcess};
 use crate::color::frame_colors::ColorMethod;
 use crate::color::probe::ProbeParams;
 use crate::engine::{EngineError, Group, Placed};
+use crate::kernel::pmu::loads::LoadEvents;
 use crate::kernel::process_tree::ProcessRoots;
+use crate::services::pollute::SensorKind;
 use crate::watch::host::{self, Host};
 use request::{Answer, MoveRequest};
 
@@ -49,6 +52,10 @@ pub struct Settings {
     pub ways: u16,
     /// Its bytes.
     pub cache_bytes: u64,
+    /// Its level.
+    pub level: CacheLevel,
+    /// Who tells whether lines of the pages in use are in it.
+    pub sensor: SensorKind,
     /// Colours that pages are never moved to, as others hold them.
     pub keep_off: ColorSet,
     /// How the colours of frames are known.
@@ -68,8 +75,11 @@ impl Settings {
     }
 }
 
-/// Why conflicts cannot be seen in this cache; none where they can.
-pub fn obstacle(cache: &CacheGeometry) -> Option<String> {
+/// Why conflicts cannot be seen in this cache by a sensor; none where they can.
+pub fn obstacle(cache: &CacheGeometry, sensor: SensorKind) -> Option<String> {
+    if sensor == SensorKind::Pmu {
+        return LoadEvents::here(cache.level).err().map(|error| error.reason());
+    }
     match ProbeParams::for_cache(cache) {
         Ok(params) if params.depth > 1 => {
             Some("the clock's steps are too large to tell colours while a program runs".to_owned())

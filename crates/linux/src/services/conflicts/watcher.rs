@@ -11,13 +11,13 @@ use huepage_policy::conflict::in_use::{self, InUseMoves};
 use huepage_policy::pace::{Gap, GapSettings};
 
 use super::Settings;
+use super::looks::Looks;
 use super::request::{Answer, MoveRequest, RequestSlot};
 use crate::color::frame_colors::FrameColors;
 use crate::color::line_timer::ResidencyError;
 use crate::kernel::process_memory::thread_time;
 use crate::kernel::procfs::{Pagemap, ProcRoot, program_of};
 use crate::sensors::in_use::InUse;
-use crate::sensors::residency::Watch;
 
 /// CPU time of the process between two turns.
 const TURN_CPU_TIME: Duration = Duration::from_millis(100);
@@ -28,7 +28,7 @@ struct Watcher<'a> {
     slot: &'a RequestSlot,
     ways: u16,
     pagemap: Pagemap,
-    watch: Watch,
+    looks: Looks,
     in_use: InUse,
     colors: FrameColors,
     policy: in_use::InUse<Box<dyn Policy + Send>>,
@@ -78,14 +78,13 @@ fn open<'a>(
     let policy = settings.policy().map_err(|e| ResidencyError::NotSupported(e.to_string()))?;
     let colors = FrameColors::open(settings.method.clone())?;
     let in_use = InUse::open(pid)?;
-    let mut watch = Watch::open(pid, settings.cache_bytes, settings.cpu)?;
     // Nothing is known to be in use yet.
-    watch.look_only_at(&[])?;
+    let looks = Looks::open(pid, settings)?;
     Ok(Watcher {
         slot,
         ways: settings.ways,
         pagemap: ProcRoot::default().pagemap(pid)?,
-        watch,
+        looks,
         in_use,
         colors,
         policy,
@@ -105,12 +104,12 @@ fn open<'a>(
 impl Watcher<'_> {
     fn care(&mut self, pid: i32) -> Result<(), ResidencyError> {
         while !self.slot.is_stopped() {
-            for (sampled_page, found) in self.watch.look()? {
-                self.policy.looked(self.watch.sampled_pages()[sampled_page].page, found);
+            for (page, found) in self.looks.look()? {
+                self.policy.looked(page, found);
             }
             if self.waiting {
                 self.hear()?;
-            } else if self.watch.ran().saturating_sub(self.counted) >= TURN_CPU_TIME {
+            } else if self.looks.ran().saturating_sub(self.counted) >= TURN_CPU_TIME {
                 if program_of(pid) != self.program {
                     // Nothing that is known is of this program.
                     self.slot.change(|r| "executes another program".clone_into(&mut r.stage));
@@ -124,14 +123,14 @@ impl Watcher<'_> {
 
     /// A stretch of time is over: what was seen goes to the policy.
     fn turn(&mut self) -> Result<(), ResidencyError> {
-        self.counted = self.watch.ran();
+        self.counted = self.looks.ran();
         let due = self.refresh.now().max(self.cost.div_f64(self.budget));
         if self.looked.is_none_or(|at| at.elapsed() >= due) {
             let _ = self.look_around(false)?;
             let crowded = !self.policy.spread.crowds(self.ways).is_empty();
             let _ = self.refresh.after(self.cost, crowded);
         }
-        let wants = self.policy.passed(self.seconds(), self.watch.errors());
+        let wants = self.policy.passed(self.seconds(), self.looks.errors());
         let mut moves = wants.moves;
         if wants.snapshot {
             moves.extend(self.look_around(true)?.moves);
@@ -173,11 +172,9 @@ impl Watcher<'_> {
             Answer::Err(why) => self.note(format!("pages cannot be moved: {why}")),
         }
         self.policy.answered(&answer.unwrap_or_default());
-        self.counted = self.watch.ran();
+        self.counted = self.looks.ran();
         // They have other frames now.
-        let pages: Vec<Vpn> =
-            self.watch.sampled_pages().iter().map(|sampled_page| sampled_page.page).collect();
-        self.watch.look_only_at(&pages)?;
+        self.looks.look_anew()?;
         self.looked = None;
         self.tell();
         Ok(())
@@ -202,15 +199,7 @@ impl Watcher<'_> {
         }
         let wants = self.policy.in_use(&told, asked);
         let worth = if self.policy.is_too_large() { &[][..] } else { &pages[..] };
-        if self
-            .watch
-            .sampled_pages()
-            .iter()
-            .map(|sampled_page| sampled_page.page)
-            .ne(worth.iter().copied())
-        {
-            self.watch.look_only_at(worth)?;
-        }
+        self.looks.look_only_at(worth)?;
         Ok(wants)
     }
 
@@ -244,7 +233,7 @@ impl Watcher<'_> {
 
     /// What is known goes into the report.
     fn tell(&self) {
-        let (policy, errors) = (&self.policy, self.watch.errors());
+        let (policy, errors) = (&self.policy, self.looks.errors());
         let spread = &policy.spread;
         self.slot.change(|report| {
             report.stage = policy.stage();
