@@ -24,7 +24,7 @@ pub(super) enum Looks {
     /// Lines that are timed.
     Timed(Box<Watch>),
     /// Loads that are sampled.
-    Sampled(SampledLoads),
+    Sampled(Box<SampledLoads>),
 }
 
 /// Why samples cannot be had, in the words of a watcher.
@@ -42,7 +42,7 @@ impl Looks {
     /// When the process has ended, or the kernel does not let us.
     pub fn open(pid: i32, settings: &Settings) -> Result<Looks, ResidencyError> {
         if settings.sensor == SensorKind::Pmu {
-            return SampledLoads::open(pid, settings).map(Looks::Sampled);
+            return Ok(Looks::Sampled(Box::new(SampledLoads::open(pid, settings)?)));
         }
         let mut watch = Watch::open(pid, settings.cache_bytes, settings.cpu)?;
         watch.look_only_at(&[])?;
