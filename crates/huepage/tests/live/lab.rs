@@ -326,7 +326,7 @@ fn the_pmu_of_a_guest_tells_what_the_caches_count() {
     // It begins early, as every second of the guest takes many.
     let with = "--level llc --colors-from pfn --pollute-sensor pmu \
                 --pollute-buffer rocs-model:buffer=1/16,start=50M";
-    let common = ["--cpus", "1", "--pmu=500", "--settle", "3s", "--json"];
+    let common = ["--cpus", "1", "--pmu=1000", "--settle", "3s", "--json"];
     let output =
         lab("lab-4-core.toml", &[&common[..], &["--on", "0", &chase, "--with", with]].concat());
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -339,11 +339,12 @@ fn the_pmu_of_a_guest_tells_what_the_caches_count() {
     );
     let missed = own("levels/2/misses") / own("levels/2/requests");
     assert!((0.1..0.9).contains(&missed), "neither all nor none: {report:#}");
-    // Counts and samples are of the same time; that of the table is a later one, without the samples' interrupts, whose
-    // lines take room.
+    // Counts and samples are of the same time, that of the table is a later one: without the interrupts of the
+    // samples, whose lines take room, and so there are few of them.
     let (counted, sampled) = (seen("miss_rate"), seen("sampled_miss_rate"));
     assert!((sampled - counted).abs() < 0.03, "{sampled} is not {counted}: {report:#}");
-    assert!((counted - missed).abs() < 0.1, "{counted} is not {missed}: {report:#}");
+    assert!((counted - missed).abs() < 0.05, "{counted} is not {missed}: {report:#}");
+    eprintln!("misses: {missed:.3} in the table, {counted:.3} counted, {sampled:.3} sampled");
     let speed = own("instructions") / own("cycles");
     assert!((seen("instructions_per_cycle") / speed - 1.0).abs() < 0.1, "{speed}: {report:#}");
 }
