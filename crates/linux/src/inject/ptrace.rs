@@ -270,7 +270,7 @@ impl Held {
                 match thread.poll_stop() {
                     Ok(Some(why)) if is_interrupt(why) => *stopped = true,
                     Ok(Some(why)) => _ = thread.pass_signal(why),
-                    Ok(None) => return thread.is_traced(),
+                    Ok(None) => return *stopped || thread.is_traced(),
                     Err(_) => return false,
                 }
                 true
