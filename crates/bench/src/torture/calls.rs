@@ -83,19 +83,26 @@ impl OwnFaults {
     const UNREGISTER: c_ulong = 0x8010_aa01;
     const COPY: c_ulong = 0xc028_aa03;
 
-    /// Watches an area for missing pages.
+    /// One that watches nothing yet.
     ///
     /// # Errors
     /// When the kernel allows no userfaultfd.
-    pub fn of(area: &MappedMemory) -> io::Result<OwnFaults> {
+    pub fn open() -> io::Result<OwnFaults> {
         const USER_MODE_ONLY: i32 = 1;
         let flags = libc::O_CLOEXEC | libc::O_NONBLOCK | USER_MODE_ONLY;
         // SAFETY: plain call.
         let own = OwnFaults(owned(unsafe { libc::syscall(libc::SYS_userfaultfd, flags) })?);
         own.ask(Self::API, [0xaa, 0, 0, 0, 0])?;
-        let (start, bytes) = (area.address() as u64, (area.pages() * PAGE) as u64);
-        own.ask(Self::REGISTER, [start, bytes, 1, 0, 0])?;
         Ok(own)
+    }
+
+    /// Watches an area for missing pages.
+    ///
+    /// # Errors
+    /// `EBUSY` while another userfaultfd watches the area.
+    pub fn watch(&self, area: &MappedMemory) -> io::Result<()> {
+        let (start, bytes) = (area.address() as u64, (area.pages() * PAGE) as u64);
+        self.ask(Self::REGISTER, [start, bytes, 1, 0, 0])
     }
 
     /// Waits up to `millis` for a fault and gives its address. A fault that a signal interrupts is gone again

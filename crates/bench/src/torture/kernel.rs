@@ -99,17 +99,19 @@ fn signal_stack(ctx: &Ctx, seed: u64) -> std::io::Result<()> {
 
 /// Watches an area; refusals by the kernel are counted, and it is asked again for a second, as whoever serves
 /// faults would have to: huepage has to see the first one, and a page may be moved at that moment. Longer than that
-/// none may be refused; how often one is hangs on how soon huepage gets a CPU.
+/// none may be refused; how often one is hangs on how soon huepage gets a CPU. The descriptor stays open meanwhile: one
+/// that is open for some microseconds at a time nobody can be sure to see.
 fn own(ctx: &Ctx, area: &MappedMemory) -> std::io::Result<OwnFaults> {
     const TRIES: u32 = 200;
+    let own = OwnFaults::open()?;
     for _ in 0..TRIES {
-        match OwnFaults::of(area) {
+        match own.watch(area) {
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => ctx.busy(),
-            other => return other,
+            other => return other.map(|()| own),
         }
         std::thread::sleep(std::time::Duration::from_millis(5));
     }
-    OwnFaults::of(area)
+    own.watch(area).map(|()| own)
 }
 
 /// Missing pages that the program itself provides, one by one, while another thread reads them.
