@@ -17,6 +17,13 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
     if bytes == 0 { Err(expected()) } else { Ok(bytes) }
 }
 
+/// Reads a number of accesses, instructions or cycles: a whole number, alone or with k, M or G (powers of 1000, as in
+/// the settings of policies).
+pub fn parse_count(text: &str) -> Result<u64, String> {
+    let expected = || format!("`{text}` is no whole number; write for instance 20000000 or 20M");
+    huepage_policy::registry::count(text).ok_or_else(expected)
+}
+
 /// A share; above 100 % is one of memory that grows beyond itself.
 pub fn parse_percent(text: &str) -> Result<f64, String> {
     let expected = || format!("`{text}` is no percentage; write for instance 4%");
@@ -59,6 +66,15 @@ mod tests {
         for bad in ["", "M", "0", "-1M", "1.5G", "99999999999G", "é"] {
             let error = parse_size(bad).unwrap_err();
             assert!(error.contains("32M"), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn counts_are_of_thousands() {
+        assert_eq!(parse_count("80M"), Ok(80_000_000));
+        assert_eq!(parse_count("0"), Ok(0));
+        for bad in ["", "M", "-1", "1.5M", "99999999999G", "1m"] {
+            assert!(parse_count(bad).unwrap_err().contains("20M"), "{bad}");
         }
     }
 

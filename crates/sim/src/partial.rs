@@ -12,6 +12,7 @@
 
 use std::str::FromStr;
 
+use huepage_policy::registry::count;
 use serde_json::Value;
 
 use crate::cost::ProgramCosts;
@@ -74,14 +75,14 @@ impl FromStr for SamplePlan {
 
     fn from_str(text: &str) -> Result<SamplePlan, WishError> {
         let (units, length) = text.split_once(':').map_or((text, None), |(a, b)| (a, Some(b)));
-        let (units, length) = (units.parse(), length.map_or(Ok(UNIT), str::parse));
+        let (units, length) = (units.parse(), length.map_or(Some(UNIT), count));
         match (units, length) {
-            (Ok(units), Ok(length)) if units >= FEWEST_UNITS && length > 0 => {
+            (Ok(units), Some(length)) if units >= FEWEST_UNITS && length > 0 => {
                 Ok(SamplePlan { units, length })
             }
             _ => Err(WishError::new(format!(
                 "`{}` is no sample; write the number of parts, at least {FEWEST_UNITS}, and the \
-                 accesses of each: 100:50000",
+                 accesses of each: 100:50k",
                 text.escape_debug()
             ))),
         }
@@ -317,6 +318,7 @@ mod tests {
         let read =
             |text: &str| text.parse::<SamplePlan>().ok().map(|plan| (plan.units, plan.length));
         assert_eq!(read("100:50000"), Some((100, 50_000)));
+        assert_eq!(read("100:50k"), Some((100, 50_000)));
         assert_eq!(read("64"), Some((64, UNIT)));
         for wrong in ["", "9", "100:", "100:0", "x:5", "100:5:5"] {
             assert_eq!(read(wrong), None, "{wrong}");

@@ -116,8 +116,9 @@ impl Key {
     }
 }
 
-/// A whole number with a suffix for thousands, millions or billions.
-fn count(text: &str) -> Option<u64> {
+/// A whole number, alone or with `k`, `M` or `G` for thousands, millions or billions; `None` where it is none, or
+/// beyond 64 bits.
+pub fn count(text: &str) -> Option<u64> {
     let units = [('k', 1_000), ('M', 1_000_000), ('G', 1_000_000_000)];
     let of = |(suffix, factor)| Some((text.strip_suffix::<char>(suffix)?, factor));
     let (number, factor) = units.into_iter().find_map(of).unwrap_or((text, 1));

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use describe::{keys_table, listing, markdown};
 use keys::CYCLES;
-pub use keys::{Key, Kind, Usual, Value};
+pub use keys::{Key, Kind, Usual, Value, count};
 pub use places::{LiveOption, ORDER_ON_REQUEST, live, replay};
 pub use table::{Family, POLICIES, PolicyEntry};
 

@@ -9,6 +9,7 @@ use huepage_sim::partial::SamplePlan;
 use huepage_sim::workloads::WorkloadSpec;
 
 use crate::cmd::policy::PolicyChoice;
+use crate::values::parse_count;
 
 const EXAMPLES: &str = "\
 Examples:
@@ -19,7 +20,7 @@ Examples:
   huepage sim -m m.toml gcc.trace --level 2 --sweep colors=1..16 --csv
   huepage sim -m m.toml gcc.trace --threads 2
   huepage sim -m m.toml gcc.trace --heat pages --svg pages.svg
-  huepage sim -m m.toml gcc.trace --sample 100:50000 --warm-up 2000000
+  huepage sim -m m.toml gcc.trace --sample 100:50k --warm-up 2M
   huepage sim -m m.toml gcc.trace --window 3/8 --json > 3.jsonl
   huepage sim -m m.toml gcc.trace --sweep seed=1..5 --resume all.jsonl
   huepage sim -m m.toml p.trace --sweep colors=1..8 --shard 2/8 --json > 2.jsonl
@@ -93,7 +94,8 @@ pub struct SimRunArgs {
 
     /// Let pages lie anywhere at first and have the live engine's policy move them, looking
     /// every so many cycles: short for --policy static:every=CYCLES
-    #[arg(long, value_name = "CYCLES", requires = "colors", conflicts_with = "policy")]
+    #[arg(long, value_name = "CYCLES", requires = "colors", conflicts_with = "policy",
+          value_parser = parse_count)]
     pub audit: Option<u64>,
 
     /// Spoil this share (0 to 1) of memory's large blocks beforehand
@@ -102,7 +104,7 @@ pub struct SimRunArgs {
 
     /// Cycles that a program runs before the next one on its core
     #[arg(long, value_name = "CYCLES", default_value_t = 10_000_000,
-          value_parser = clap::value_parser!(u64).range(1000..))]
+          value_parser = parse_quantum)]
     pub quantum: u64,
 
     /// Begin programs again until every one has ended once
@@ -115,7 +117,8 @@ pub struct SimRunArgs {
     pub warm_up: Option<u64>,
 
     /// End each program after so many accesses
-    #[arg(long, value_name = "ACCESSES", default_value_t = u64::MAX, hide_default_value = true)]
+    #[arg(long, value_name = "ACCESSES", default_value_t = u64::MAX, hide_default_value = true,
+          value_parser = parse_count)]
     pub limit: u64,
 
     /// Run by so many threads where the machine's caches can be divided: LRU, write-back, no policy, one program
@@ -214,8 +217,16 @@ pub struct SweepMergeArgs {
 }
 
 fn parse_warm_up(text: &str) -> Result<u64, String> {
-    let wrong = |_| "expected a number of accesses, or `all`".to_owned();
-    if text == "all" { Ok(u64::MAX) } else { text.parse().map_err(wrong) }
+    if text == "all" {
+        Ok(u64::MAX)
+    } else {
+        parse_count(text).map_err(|e| format!("{e}, or `all`"))
+    }
+}
+
+fn parse_quantum(text: &str) -> Result<u64, String> {
+    let cycles = parse_count(text)?;
+    if cycles >= 1000 { Ok(cycles) } else { Err("expected 1000 cycles or more".to_owned()) }
 }
 
 fn parse_share(text: &str) -> Result<f64, String> {

@@ -5,12 +5,14 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use huepage_sim::trace::Format;
 
+use crate::values::parse_count;
+
 const EXAMPLES: &str = "\
 Examples:
   huepage trace -o gcc.trace -- gcc -O2 -c big.c    a program and its children
   huepage trace import lackey.out.xz -o gcc.trace   a trace of another tool
   huepage trace info gcc.trace                      what it holds, at once
-  huepage trace slice gcc.trace --from 1000000 --count 5000000 -o part.trace
+  huepage trace slice gcc.trace --from 1M --count 5M -o part.trace
   huepage trace merge a.trace b.trace -o both.trace two programs side by side";
 
 /// Record the memory accesses of a program; look at traces, cut, merge and import them
@@ -95,18 +97,18 @@ pub struct TraceInfoArgs {
 #[command(after_long_help = "\
 Examples:
   huepage trace head gcc.trace
-  huepage trace head -n 3 --from 1000000 gcc.trace
+  huepage trace head -n 3 --from 1M gcc.trace
   huepage trace head -n 1000 --json gcc.trace | jq -s 'map(.bytes) | add'")]
 pub struct HeadArgs {
     #[command(flatten)]
     pub from_trace: From,
 
     /// How many
-    #[arg(short = 'n', long, value_name = "N", default_value_t = 10)]
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 10, value_parser = parse_count)]
     pub count: u64,
 
     /// The number of the first, from 0
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse_count)]
     pub from: u64,
 
     /// Print a line of JSON for each
@@ -143,8 +145,8 @@ pub struct StatsArgs {
 #[derive(Args, Debug)]
 #[command(after_long_help = "\
 Examples:
-  huepage trace slice gcc.trace --from 1000000 --count 500000 -o part.trace
-  huepage trace slice gcc.trace --skip-instructions 1000000000 -o warm.trace
+  huepage trace slice gcc.trace --from 1M --count 500k -o part.trace
+  huepage trace slice gcc.trace --skip-instructions 1G -o warm.trace
   huepage trace slice damaged.trace -o saved.trace")]
 pub struct SliceArgs {
     #[command(flatten)]
@@ -154,15 +156,15 @@ pub struct SliceArgs {
     pub to: To,
 
     /// The number of the first access to copy, from 0
-    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(long, value_name = "N", default_value_t = 0, value_parser = parse_count)]
     pub from: u64,
 
     /// Accesses to copy [default: all]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_count)]
     pub count: Option<u64>,
 
     /// Begin after that many instructions
-    #[arg(long, value_name = "N", conflicts_with = "from")]
+    #[arg(long, value_name = "N", conflicts_with = "from", value_parser = parse_count)]
     pub skip_instructions: Option<u64>,
 }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 
 use crate::exit::{CmdError, ExitCode};
-use crate::values::parse_size;
+use crate::values::{parse_count, parse_size};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -47,7 +47,7 @@ pub struct TraceRecordArgs {
     #[arg(long, requires = "limit")]
     pub stop_at_limit: bool,
 
-    /// Do not record the beginning: a number of instructions (1000000) or seconds (2s, 0.5s)
+    /// Do not record the beginning: a number of instructions (20M) or seconds (2s, 0.5s)
     #[arg(long, value_name = "INSTRUCTIONS|SECONDS", value_parser = parse_skip)]
     pub skip: Option<SkipOption>,
 
@@ -150,11 +150,10 @@ fn parse_limit(text: &str) -> Result<Limit, String> {
 }
 
 fn parse_skip(text: &str) -> Result<SkipOption, String> {
-    let wrong = || {
-        format!("`{text}` is neither instructions nor seconds; write for instance 1000000 or 2.5s")
-    };
+    let wrong =
+        || format!("`{text}` is neither instructions nor seconds; write for instance 20M or 2.5s");
     match text.strip_suffix('s') {
-        None => text.parse().map(SkipOption::Instructions).map_err(|_| wrong()),
+        None => parse_count(text).map(SkipOption::Instructions).map_err(|_| wrong()),
         Some(seconds) => {
             let seconds: f64 = seconds.parse().map_err(|_| wrong())?;
             Duration::try_from_secs_f64(seconds).map(SkipOption::Time).map_err(|_| wrong())
@@ -179,6 +178,7 @@ mod tests {
     #[test]
     fn a_skip_is_a_number_of_instructions_or_seconds() {
         assert_eq!(parse_skip("1000"), Ok(SkipOption::Instructions(1000)));
+        assert_eq!(parse_skip("20M"), Ok(SkipOption::Instructions(20_000_000)));
         assert_eq!(parse_skip("0.5s"), Ok(SkipOption::Time(Duration::from_millis(500))));
         for bad in ["", "s", "-1", "-1s", "1m", "infs", "NaNs"] {
             assert!(parse_skip(bad).unwrap_err().contains("seconds"), "{bad}");
