@@ -98,7 +98,11 @@ impl PolluteBuffer {
     pub fn spread(&mut self, pages: &[Vpn], room: usize, actions: &mut Vec<Action>) {
         let mut used = vec![0; usize::from(self.outside.universe())];
         let mut many = Vec::new();
-        for &page in pages {
+        // Those that are on their way already take room where they go.
+        let (going, others): (Vec<Vpn>, Vec<Vpn>) =
+            pages.iter().partition(|page| self.asked.contains_key(page));
+        going.iter().for_each(|page| used[usize::from(self.asked[page].0)] += 1);
+        for page in others {
             let Some(&color) = self.at.get(&page).filter(|&&c| self.outside.contains(c)) else {
                 continue;
             };
@@ -126,4 +130,30 @@ fn turn(set: &ColorSet, last: &mut Option<Color>) -> Option<Color> {
     let next = last.and_then(|last| set.next_after(last)).or_else(|| set.first_color());
     *last = next;
     next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pages_that_leave_the_buffer_take_room_from_those_that_are_spread() {
+        let mut buffer = PolluteBuffer::new(ColorSet::parse("3", 4).unwrap());
+        // Six pages of one colour outside, three in the buffer by chance: nine of room for three each.
+        let color = |page: u64| Some(Color(if page < 6 { 0 } else { 3 }));
+        let pages: Vec<Vpn> = (0..9).map(Vpn).collect();
+        for &page in &pages {
+            buffer.note(&Event::Placed { page, color: color(page.0) });
+        }
+        let mut actions = Vec::new();
+        pages.iter().for_each(|&page| buffer.release(page, &mut actions));
+        buffer.spread(&pages, 3, &mut actions);
+        let asked: Vec<Vpn> = buffer.asked.keys().copied().collect();
+        asked.into_iter().for_each(|page| buffer.note(&Event::Moved { page }));
+        let mut used = [0; 4];
+        for page in &pages {
+            used[usize::from(buffer.at.get(page).map_or(0, |color| color.0))] += 1;
+        }
+        assert_eq!((used, actions.len()), ([3, 3, 3, 0], 7));
+    }
 }
