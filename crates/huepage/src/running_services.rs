@@ -127,13 +127,8 @@ impl StartedServices {
         self.all().next().is_some() && self.all().all(Service::is_over)
     }
 
-    /// Whether there are none.
-    pub fn are_none(&self) -> bool {
-        self.all().next().is_none()
-    }
-
-    /// Whether one of them asks the engine for moves.
-    pub fn move_pages(&self) -> bool {
-        self.all().any(Service::moves_pages)
+    /// How soon the next turn is to come, where one of them asks the engine for moves.
+    pub fn turn(&self) -> Option<Duration> {
+        self.all().filter_map(Service::turn).min()
     }
 }

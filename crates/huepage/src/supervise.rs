@@ -340,15 +340,15 @@ impl Supervisor {
         let listen = self.server.iter().flat_map(ControlServer::poll_set);
         let also = also.iter().copied().chain(self.group.descriptor());
         let all = listen.chain(also.map(|fd| (fd, libc::POLLIN)));
-        let idle = self.group.is_empty() && !self.services.move_pages();
+        let idle = self.group.is_empty() && self.services.turn().is_none();
         let tick = if idle { IDLE_TICK } else { self.pause(TICK) };
         huepage_linux::kernel::wait::wait(&all.collect::<Vec<_>>(), tick);
     }
 
     /// How long until the next turn, unless [`Group::descriptor`] is readable before: `tick`, or longer while no
-    /// member needs care and nothing is done for them besides.
+    /// member needs care and no service has pages to move.
     pub fn pause(&self, tick: Duration) -> Duration {
-        if self.services.are_none() { self.group.pause(tick) } else { tick }
+        self.group.pause(tick).min(self.services.turn().unwrap_or(Duration::MAX))
     }
 
     /// Takes a process that no partition has: who asked may not have known of the last to come.

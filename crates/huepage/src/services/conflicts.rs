@@ -1,6 +1,8 @@
 //! Conflicts: the options, and the service that recolours pages. Which pages get another colour is decided
 //! by the policy; how they are found and moved is in `huepage_linux::services::conflicts`.
 
+use std::time::Duration;
+
 use clap::{Args, ValueEnum};
 use huepage_color::ColorSet;
 use huepage_linux::engine::Group;
@@ -159,8 +161,8 @@ impl Service for ConflictService {
         drop_behind(self.recolorers);
     }
 
-    fn moves_pages(&self) -> bool {
-        true
+    fn turn(&self) -> Option<Duration> {
+        super::move_turn(self.recolorers.move_pages())
     }
 }
 

@@ -26,6 +26,15 @@ use serde::{Deserialize, Serialize};
 use crate::partition::{DividedColors, PartitionArgs, Prepared};
 use files::PageCacheReport;
 
+/// How soon the next turn of a service comes that asks the engine for moves: while some are under way, and else. What a
+/// policy asks for comes every few hundred milliseconds.
+const MOVE_TURNS: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(50)];
+
+/// The next turn of a service that asks the engine for moves.
+fn move_turn(moving: bool) -> Option<Duration> {
+    Some(MOVE_TURNS[usize::from(!moving)])
+}
+
 /// What a service needs to know of its group.
 pub struct Context<'a> {
     /// Which colours of which cache were asked for.
@@ -79,7 +88,7 @@ pub trait Service: Send {
     /// The processes of the group are these from now on.
     fn admit(&mut self, members: &[i32]);
 
-    /// One turn, every few milliseconds.
+    /// One turn; the next one comes after [`Self::turn`] or sooner.
     fn tick(&mut self, _group: &mut Group, _members: &[i32]) {}
 
     /// A process is let go.
@@ -112,9 +121,9 @@ pub trait Service: Send {
         false
     }
 
-    /// Whether it asks the engine for moves, and so for short turns.
-    fn moves_pages(&self) -> bool {
-        false
+    /// How soon its next turn is to come, where it asks the engine for moves.
+    fn turn(&self) -> Option<Duration> {
+        None
     }
 }
 

@@ -3,6 +3,7 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use huepage_color::{CacheGeometry, ColorMap, ColorSet, Provenance};
@@ -499,8 +500,8 @@ impl Service for PolluteService {
         drop_behind(self.polluters);
     }
 
-    fn moves_pages(&self) -> bool {
-        true
+    fn turn(&self) -> Option<Duration> {
+        super::move_turn(self.polluters.move_pages())
     }
 }
 

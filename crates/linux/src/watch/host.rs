@@ -113,6 +113,11 @@ impl<W, A, R: WatchReport, U> Host<W, A, R, U> {
         self.watched.iter_mut().map(|(&pid, watched)| (pid, watched))
     }
 
+    /// Whether something that was asked for is being carried out.
+    pub fn is_moving(&self) -> bool {
+        self.watched.values().any(|watched| watched.underway.is_some())
+    }
+
     /// A process is let go.
     pub fn release(&mut self, pid: i32) {
         self.left.push(pid);

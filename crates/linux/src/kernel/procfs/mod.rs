@@ -99,6 +99,8 @@ impl ProcError {
 /// Most bytes that are read of a file: as many areas as the kernel allows a process by default have some 70 MiB of
 /// `smaps`.
 const MOST_BYTES: u64 = 128 << 20;
+/// What most files of a process fit, so that one call reads them: their size is not told.
+const USUAL_BYTES: usize = 2048;
 
 /// Where `/proc` is mounted; the start of every reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -124,7 +126,7 @@ impl ProcRoot {
     /// A whole file, of [`MOST_BYTES`] at most: a process with long names in many areas has gigabytes of `maps`.
     fn read_pid(&self, pid: i32, name: &str) -> Result<Vec<u8>, ProcError> {
         let path = self.pid_path(pid, name);
-        let mut bytes = Vec::new();
+        let mut bytes = Vec::with_capacity(USUAL_BYTES);
         let file = fs::File::open(&path);
         let read = file.and_then(|file| file.take(MOST_BYTES + 1).read_to_end(&mut bytes));
         read.map_err(|e| ProcError::of_pid(pid, &path, e))?;

@@ -135,6 +135,11 @@ impl Recolorers {
         self.host.watched().for_each(|(pid, watched)| watched.poll_requests(pid, group));
     }
 
+    /// Whether pages are being moved for one of its processes.
+    pub fn move_pages(&self) -> bool {
+        self.host.is_moving()
+    }
+
     /// Looks after these processes and what descends from them from now on.
     pub fn set_roots(&mut self, roots: ProcessRoots) {
         self.host.set_roots(roots);

@@ -126,6 +126,11 @@ impl Polluters {
         self.settings.buffer = buffer;
     }
 
+    /// Whether pages are being moved for one of its processes.
+    pub fn move_pages(&self) -> bool {
+        self.host.is_moving()
+    }
+
     /// Looks after these processes and what descends from them from now on.
     pub fn set_roots(&mut self, roots: ProcessRoots) {
         self.host.set_roots(roots);
