@@ -24,6 +24,8 @@ const LONGEST: Duration = Duration::from_secs(3 * 3600);
 const PAGE: u64 = 4096;
 /// Where in a program addresses stand that are confined.
 const CONFINED: &str = "START-END";
+/// Where the file of a daemon is written.
+const GROUPS: &str = "groups.toml";
 /// What is run.
 const EFFECTS: &str = include_str!("../../../../bench/lab-effects.toml");
 /// What the page says around its tables, which take the place of the line [`HERE`].
@@ -110,6 +112,8 @@ struct LabRun {
     /// Each on a processor of its own; the first is the one that is looked at.
     programs: Vec<String>,
     options: Vec<String>,
+    /// The file of a daemon that governs the last guest.
+    groups: Option<String>,
     /// What takes the place of [`CONFINED`] in programs.
     confine: Option<Confined>,
 }
@@ -266,6 +270,11 @@ impl Laboratory<'_> {
             };
             command.args(["--on", &number.to_string(), program]);
         }
+        if let Some(groups) = &run.groups {
+            let file = self.bench.dir.join(GROUPS);
+            std::fs::write(&file, groups)?;
+            command.arg("--config").arg(file);
+        }
         let said: Value =
             bounded(command.args(&run.options).args(self.bench.options), LONGEST)?.json()?;
         Ok(said["columns"].as_array().cloned().unwrap_or_default())
@@ -397,6 +406,9 @@ fn section(effect: &Effect, found: &Found) -> String {
     if let Some(with) = lab_with {
         let _ = writeln!(text, "- With: {}", run(with));
     }
+    if let Some(groups) = lab_with.as_ref().and_then(|with| with.groups.as_ref()) {
+        let _ = writeln!(text, "- `{GROUPS}`:\n\n```toml\n{groups}```\n");
+    }
     let workloads = code(effect.workloads.iter().flat_map(|workload| ["-w", workload]));
     let [options, without, with] = [&effect.simulated, &effect.without, &effect.with].map(code);
     let without =
@@ -441,7 +453,8 @@ fn line(title: &str, misses: Misses, lab: Misses) -> String {
 fn run(run: &LabRun) -> String {
     let numbered = run.programs.iter().enumerate();
     let programs = numbered.map(|(number, program)| format!("`--on {number} '{program}'` "));
-    programs.collect::<String>() + &code(&run.options)
+    let config = run.groups.as_ref().map(|_| format!("`--config {GROUPS}` "));
+    programs.chain(config).collect::<String>() + &code(&run.options)
 }
 
 /// Options as they are typed.

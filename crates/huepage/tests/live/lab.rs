@@ -350,6 +350,39 @@ fn the_pmu_of_a_guest_tells_what_the_caches_count() {
 }
 
 #[test]
+fn a_daemon_divides_the_cache_of_a_guest_by_counted_misses() {
+    let name = "a_daemon_divides_the_cache_of_a_guest_by_counted_misses";
+    let Some(_turn) = booted(name) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("groups.toml");
+    let governed = |sensor: &str| {
+        let groups = format!(
+            "[daemon]\nlevel = \"llc\"\ncolors_from = \"pfn\"\nsensor = \"{sensor}\"\ninterval = 0.25\n\
+             engine = \"coloris:by=priority,patience=1,rest=0,per-second=0,unit=16\"\nlook = 0.1\n\
+             [[group]]\nname = \"walks\"\ncommand = \"walks\"\nmiss_rate = {{ low = 0.02, high = 0.1 }}\n"
+        );
+        std::fs::write(&file, groups).unwrap();
+        let chase = format!("{} chase 5120", walks());
+        let run = ["--on", "0", &chase, "--settle", "4s", "--count", "0.1s", "--json"];
+        let config = ["--pmu", "--config", file.to_str().unwrap()];
+        lab("lab-4-core.toml", &[&run[..], &config].concat())
+    };
+    let refused = governed("a clock");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        !refused.status.success() && said.contains("the daemon in the guest has ended"),
+        "{said}"
+    );
+    let output = governed("pmu");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let report: Value = serde_json::from_slice(&output.stdout).expect(&said);
+    let shown = report["columns"].as_array().unwrap().last().unwrap();
+    assert!(figure(shown, "/programs/0/miss_share") < 0.01, "{shown:#}");
+    let daemon = shown["programs"].as_array().unwrap().iter().find(|p| p["name"] == "huepage");
+    assert!(figure(daemon.expect("the daemon"), "/accesses") > 0.0, "{shown:#}");
+}
+
+#[test]
 fn a_run_repeats_to_the_byte() {
     let Some(_turn) = booted("a_run_repeats_to_the_byte") else { return };
     let chase = format!("{} chase 1024", walks());

@@ -22,6 +22,12 @@ pub fn caches(machine: &Machine, cpus: usize, to: &mut Initramfs) {
     }
 }
 
+/// The last level of a machine, as options name it: the emulated processor itself tells of an L3, whatever is described.
+pub fn last_level(machine: &Machine) -> &'static str {
+    let last = machine.cache.iter().map(|cache| cache.level).max();
+    if last == Some(2) { "l2" } else { "llc" }
+}
+
 /// The files of one cache of a processor.
 fn index(spec: &CacheSpec, cpu: usize, cpus: usize) -> [(&'static str, String); 9] {
     let kind = match spec.kind {
@@ -73,10 +79,11 @@ mod tests {
         assert_eq!((value("shared_cpu_list"), value("shared_cpu_map")), ("0-2".into(), "7".into()));
         assert_eq!((value("size"), value("number_of_sets")), ("8192K".into(), "8192".into()));
         assert!(hash(&machine).unwrap().contains("slice_masks = [\"0x20000000\"]"));
+        assert_eq!(last_level(&machine), "llc");
         let plain = Machine {
-            cache: vec![CacheSpec { index: None, ..machine.cache[0].clone() }],
+            cache: vec![CacheSpec { index: None, level: 2, ..machine.cache[0].clone() }],
             ..machine
         };
-        assert_eq!(hash(&plain), None);
+        assert_eq!((hash(&plain), last_level(&plain)), (None, "l2"));
     }
 }

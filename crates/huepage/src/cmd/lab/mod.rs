@@ -138,6 +138,7 @@ impl<'a> Lab<'a> {
             files.directory(directory);
         }
         files.file("/init", 0o755, INIT);
+        files.file("/etc/passwd", 0o644, USERS);
         files.file("/lab/job", 0o755, job);
         described::caches(&self.machine, self.cpus, &mut files);
         if let Some(hash) = described::hash(&self.machine) {
@@ -220,6 +221,7 @@ impl<'a> Lab<'a> {
             let trace = args.record.as_ref();
             let trace = trace.map(|into| into.join(format!("{}.trace", name.replace(' ', "-"))));
             let (column, guest) = self.column(name, &plan, (groups, args.pmu), trace)?;
+            outlived(guest.programs.last().filter(|_| daemon))?;
             kernel = guest.kernel;
             done.push(column);
         }
@@ -309,7 +311,8 @@ impl<'a> Lab<'a> {
         } else {
             "pfn".to_owned()
         };
-        ["--level", "llc", "--share", share, "--colors-from", &from].map(str::to_owned).to_vec()
+        let level = described::last_level(&self.machine);
+        ["--level", level, "--share", share, "--colors-from", &from].map(str::to_owned).to_vec()
     }
 
     /// Boots and counts; with what the guest told. A PMU samples one load in so many.
@@ -391,6 +394,19 @@ fn columns(programs: &[GuestProgram], governed: bool) -> Vec<(&'static str, Vec<
         columns.push((GOVERNED, programs.to_vec()));
     }
     columns
+}
+
+/// The users of a guest: `huepage daemon` runs commands of metrics as nobody.
+const USERS: &str = "root:x:0:0:root:/root:/bin/sh\nnobody:x:65534:65534:nobody:/:/bin/false\n";
+
+/// Fails if a daemon has ended before the programs that it was to govern.
+fn outlived(daemon: Option<&plan::ProgramEnd>) -> Result<(), CmdError> {
+    let Some(end) = daemon.filter(|end| end.ended_early.is_some()) else { return Ok(()) };
+    let said =
+        end.said.lines().last().unwrap_or("it says nothing; run it with `huepage lab shell`");
+    let said = said.trim_start_matches("huepage: ");
+    let code = if end.status.is_some() { ExitCode::BadFile } else { ExitCode::Internal };
+    Err(CmdError::new(code, format!("the daemon in the guest has ended: {said}")))
 }
 
 /// What the kernel of a guest starts: mounts what programs expect, shows the caches of the machine file,
