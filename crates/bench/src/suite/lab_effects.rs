@@ -397,12 +397,11 @@ fn paper(effect: &Effect) -> String {
     effect.paper.map_or("-".to_owned(), |paper| format!("{paper:.2}"))
 }
 
-/// The part of the page about an effect.
-fn section(effect: &Effect, found: &Found) -> String {
-    let Effect { title, about, machine, leave_out, lab, lab_with, .. } = effect;
+/// What was run, as a list.
+fn how(effect: &Effect) -> String {
+    let Effect { machine, leave_out, lab, lab_with, .. } = effect;
     let without = leave_out.as_ref().map_or(String::new(), |word| format!(" without its `{word}`"));
-    let mut text =
-        format!("## {title}\n\n{about}\n\n- Machine: `{machine}`{without}\n- Lab: {}\n", run(lab));
+    let mut text = format!("- Machine: `{machine}`{without}\n- Lab: {}\n", run(lab));
     if let Some(with) = lab_with {
         let _ = writeln!(text, "- With: {}", run(with));
     }
@@ -413,7 +412,14 @@ fn section(effect: &Effect, found: &Found) -> String {
     let [options, without, with] = [&effect.simulated, &effect.without, &effect.with].map(code);
     let without =
         if effect.without.is_empty() { String::new() } else { format!("; without: {without}") };
-    let _ = writeln!(text, "- Simulated: {workloads} {options}{without}; with: {with}\n\n{HEAD}");
+    let _ = writeln!(text, "- Simulated: {workloads} {options}{without}; with: {with}");
+    text
+}
+
+/// The part of the page about an effect.
+fn section(effect: &Effect, found: &Found) -> String {
+    let Effect { title, about, .. } = effect;
+    let mut text = format!("## {title}\n\n{about}\n\n{}\n{HEAD}\n", how(effect));
     let more = found.experiments.iter().map(|(title, misses)| (title.as_str(), *misses));
     for (title, misses) in
         [("lab", found.lab), ("simulated", found.simulated)].into_iter().chain(more)
