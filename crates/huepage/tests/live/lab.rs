@@ -350,8 +350,8 @@ fn the_pmu_of_a_guest_tells_what_the_caches_count() {
 }
 
 #[test]
-fn a_daemon_divides_the_cache_of_a_guest_by_counted_misses() {
-    let name = "a_daemon_divides_the_cache_of_a_guest_by_counted_misses";
+fn a_daemon_governs_a_guest_by_counted_misses_and_one_that_ends_is_an_error() {
+    let name = "a_daemon_governs_a_guest_by_counted_misses_and_one_that_ends_is_an_error";
     let Some(_turn) = booted(name) else { return };
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("groups.toml");
