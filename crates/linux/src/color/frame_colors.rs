@@ -242,6 +242,10 @@ impl TimingBench for FrameBench<'_> {
         Ok(result)
     }
 
+    fn least_rounds(&self) -> usize {
+        self.local.least_rounds()
+    }
+
     fn reference_base(&self) -> u64 {
         self.local.reference_base()
     }

@@ -155,6 +155,10 @@ impl TimingBench for InPlace<'_, '_> {
         PAGES_OUT
     }
 
+    fn least_rounds(&self) -> usize {
+        ROUNDS_OUT
+    }
+
     fn reference_base(&self) -> u64 {
         self.agent.reference_base()
     }

@@ -102,6 +102,11 @@ pub trait TimingBench {
         usize::MAX
     }
 
+    /// Rounds below which a job of its own is not worth its cost.
+    fn least_rounds(&self) -> usize {
+        usize::MAX
+    }
+
     /// The address at which page 0 of the reference pages is mapped where the loads run.
     fn reference_base(&self) -> u64;
 
@@ -253,6 +258,11 @@ impl TimingBench for LocalBench {
         // promised to be readable, and the results have the size that `run` asks for.
         unsafe { timing::run(&raw, latencies.as_mut_ptr()) };
         Ok(TimingResult { latencies })
+    }
+
+    /// Such a job costs what it loads, and each loads its lines before its first round.
+    fn least_rounds(&self) -> usize {
+        4
     }
 
     fn reference_base(&self) -> u64 {

@@ -260,6 +260,10 @@ impl TimingBench for ModelBench {
         self.base
     }
 
+    fn least_rounds(&self) -> usize {
+        4
+    }
+
     fn now(&self) -> Instant {
         self.started + self.worked()
     }

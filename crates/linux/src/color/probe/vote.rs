@@ -87,6 +87,8 @@ pub(crate) struct Vote<'a> {
     offsets: Vec<u16>,
     /// Pages of a class that are streamed.
     stream: usize,
+    /// How often they are.
+    passes: u32,
     reload: Vec<u64>,
     roles: Vec<Role>,
     /// Places of each class's controls in the class.
@@ -101,7 +103,7 @@ impl<'a> Vote<'a> {
         classes: &'a ColorClasses,
         base: u64,
         pages: &[u64],
-        (spread, stream): (usize, usize),
+        (spread, stream, passes): (usize, usize, u32),
         (batch, streamed): (Batch, &[usize]),
         random: &mut Rng,
     ) -> Vote<'a> {
@@ -109,7 +111,8 @@ impl<'a> Vote<'a> {
         offsets.truncate(spread.max(classes.params.depth as usize + 1));
         let controls = choose_controls(classes, streamed, pages.len(), random);
         let (reload, roles) = (Vec::new(), Vec::new());
-        let mut vote = Vote { classes, base, offsets, stream, reload, roles, controls, batch };
+        let mut vote =
+            Vote { classes, base, offsets, stream, passes, reload, roles, controls, batch };
         vote.list(pages, random);
         vote
     }
@@ -163,7 +166,7 @@ impl<'a> Vote<'a> {
         let params = &self.classes.params;
         let mut job = TimingJob {
             offsets: self.offsets.clone(),
-            passes: params.passes,
+            passes: self.passes,
             reload: self.reload.clone(),
             prime: true,
             depth: params.depth,

@@ -13,9 +13,10 @@ use fastrand::Rng;
 /// less meanwhile; in large ones more pages share what is streamed. The last has so few offsets that pages of
 /// one colour evict each other unless there are many colours.
 const BATCHES: [(usize, usize); 6] = [(2, 4), (12, 16), (48, 32), (144, 64), (432, 64), (432, 32)];
-/// How many times the ways are streamed, and the share of a class's pages that is believed to be evicted by that
-/// before anything is learnt: where the oldest line is evicted twice is enough, elsewhere not.
-const STREAMED: [(usize, f32); 2] = [(2, 0.8), (3, 0.98)];
+/// How many times the ways are streamed and how often, and the share of a class's pages that is believed to be
+/// evicted by that before anything is learnt: where the oldest line is evicted twice is enough, elsewhere not. At few
+/// offsets less is evicted than at many (Zen 5: half of what is timed at 4, all at 64), but more the second time.
+const STREAMED: [(usize, u32, f32); 3] = [(2, 1, 0.8), (3, 1, 0.98), (3, 2, 0.98)];
 /// The share of a class's pages, beyond that of others, that has to be evicted by what tells one colour from two
 /// that are mixed: of those more evicts either.
 const EVICTS: f32 = 0.4;
@@ -30,6 +31,8 @@ const FOLLOWS: f32 = 0.2;
 /// Seconds that a streamed line and a timed page take, until a size was tried.
 const LOAD: f32 = 8e-9;
 const TIMED: f32 = 50e-9;
+/// The place of the batch that may say most in its time of one page, too, as its offsets are more.
+const OF_ONE: usize = 1;
 /// The places of the largest batches to confirm pages of one class, and to tell one colour from two.
 const CONFIRM: usize = 2;
 const COMPARE: usize = 3;
@@ -43,6 +46,8 @@ pub(crate) struct VoteSize {
     pub(super) spread: usize,
     /// Pages of each class that are streamed.
     pub(super) stream: usize,
+    /// How often.
+    pub(super) passes: u32,
     weather: [Likelihood; WEATHERS],
     /// Lead that a vote is expected to give a page, in nats: running mean.
     info: f32,
@@ -55,13 +60,13 @@ impl VoteSize {
     fn new(
         params: &ProbeParams,
         (pages, spread): (usize, usize),
-        (times, own): (usize, f32),
+        (times, passes, own): (usize, u32, f32),
     ) -> VoteSize {
         let stream = (params.ways as usize * times).max(8).min(params.stream);
         let weather = EVICTED.map(|other| Likelihood::new(own, other));
-        let cost = (spread * stream) as f32 * LOAD + pages as f32 * TIMED;
+        let cost = (spread * stream) as f32 * passes as f32 * LOAD + pages as f32 * TIMED;
         let info = weather[0].info();
-        VoteSize { pages, spread, stream, info, weather, cost, tried: false }
+        VoteSize { pages, spread, stream, passes, info, weather, cost, tried: false }
     }
 
     /// Whether a page of another class than was streamed seems to be evicted.
@@ -164,7 +169,7 @@ impl VoteSizes {
     /// The size that is expected to say most in its time of so many pages, with no batch behind the
     /// `largest`; or any, now and then.
     pub(super) fn choose(&self, open: usize, largest: usize, random: &mut Rng) -> usize {
-        let batches = largest.min(smallest_for(open)) + 1;
+        let batches = largest.min(smallest_for(open).max(OF_ONE)) + 1;
         if random.usize(..EXPLORES) == 0 {
             return random.usize(..batches * STREAMED.len());
         }
@@ -174,7 +179,7 @@ impl VoteSizes {
     /// The size to stream one class against so many pages, with no batch behind the `largest`.
     pub(super) fn to_confirm(&self, open: usize, largest: usize) -> usize {
         let batch = smallest_for(open).min(CONFIRM).min(largest);
-        self.best(batch..batch + 1, open)
+        self.best(batch..batch.max(OF_ONE.min(largest)) + 1, open)
     }
 
     /// The size to tell whether so many pages are all of the class that is streamed: as little as evicts them.
