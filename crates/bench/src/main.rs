@@ -14,7 +14,7 @@ use huepage_bench::launch::{Huepage, tied};
 use huepage_bench::spec;
 use huepage_bench::suite::{
     acts, anyone, bad_input, confine, conflicts, cost, daemon, first_command, hostile, kept_true,
-    kill, lab, lab_effects, live_effects, pagecache, pollute, programs, recolour, residency,
+    kill, lab, lab_effects, live_effects, pagecache, pollute, probe, programs, recolour, residency,
     settled, sim_peers, sim_speed, storm, superpages, traces,
 };
 use huepage_bench::verdict::SuiteVerdict;
@@ -110,6 +110,8 @@ suites! {
     LiveEffects(live_effects::LiveEffects),
     /// The first command: how soon a program starts and its memory is in its colours, in any noise
     FirstCommand(first_command::FirstCommand),
+    /// The colour probe: time to build classes, time for each page, agreement with a slow test, in any noise
+    Probe(probe::Probe),
     /// Adversaries under one supervisor: nobody gains a right, nobody else is harmed
     Hostile(hostile::Hostile),
     /// Bad input of every kind

@@ -18,8 +18,9 @@ use serde_json::{Map, Value};
 use tempfile::TempDir;
 
 use super::frames;
+use super::noise::{BackgroundLoad, Noise};
 use crate::figures::{median, round};
-use crate::harness::{Bench, Guard, Suite, bounded, chosen, tool, word};
+use crate::harness::{Bench, Suite, bounded, chosen, tool, word};
 use crate::launch::{Captured, Huepage, RIGHT, kill_tree};
 use crate::sys;
 use crate::verdict::SuiteVerdict;
@@ -51,19 +52,6 @@ pub enum ClassStore {
     Empty,
     /// One that has them
     Kept,
-}
-
-/// What else runs.
-#[derive(ValueEnum, Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BackgroundLoad {
-    /// Nothing of ours
-    Idle,
-    /// A random walk over 16 MiB on the last CPU
-    Walk,
-    /// A stream over 16 MiB on CPU 0, where all of the run is as well
-    Stream,
-    /// A build of this project
-    Build,
 }
 
 /// What is run.
@@ -135,46 +123,6 @@ fn figures(verdict: &mut SuiteVerdict) {
         ("inside under load", worst("inside s", &|name| !name.ends_with("idle"))),
     ];
     found.into_iter().for_each(|(of, figure)| verdict.worst("P22", of, figure, None));
-}
-
-/// A load, ended when dropped.
-struct Noise {
-    _load: Option<Guard>,
-    _dir: TempDir,
-}
-
-impl Noise {
-    fn start(load: BackgroundLoad) -> io::Result<Noise> {
-        let dir = tempfile::tempdir()?;
-        let last = std::thread::available_parallelism()?.get() - 1;
-        let command = match load {
-            BackgroundLoad::Idle => None,
-            BackgroundLoad::Walk => Some(endless("huepage-walk", last)?),
-            BackgroundLoad::Stream => Some(endless("huepage-stream", 0)?),
-            BackgroundLoad::Build => Some(build(dir.path())),
-        };
-        let load = command.as_ref().map(Guard::load).transpose()?;
-        if load.is_some() {
-            std::thread::sleep(Duration::from_secs(2));
-        }
-        Ok(Noise { _load: load, _dir: dir })
-    }
-}
-
-/// Works on 16 MiB on one CPU until it is killed.
-fn endless(name: &str, cpu: usize) -> io::Result<Command> {
-    let mut command = Command::new(tool(name)?);
-    command.args(["--kib", "16384", "--seconds", "1e6", "--cpu", &cpu.to_string()]);
-    Ok(command)
-}
-
-/// Checks this project over and over, into a directory of its own.
-fn build(dir: &Path) -> Command {
-    let mut command = Command::new("sh");
-    let script = "while cargo check --offline --workspace; do rm -rf \"$CARGO_TARGET_DIR\"; done";
-    command.args(["-c", script]).env("CARGO_TARGET_DIR", dir.join("target"));
-    command.current_dir(env!("CARGO_MANIFEST_DIR"));
-    command
 }
 
 /// One kind of run.
