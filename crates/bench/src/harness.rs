@@ -57,6 +57,9 @@ pub fn run(name: &str, suite: &dyn Suite, bench: Bench<'_>) -> SuiteVerdict {
     if let Err(error) = ready.and_then(|()| suite.measure(bench, &mut verdict)) {
         verdict.miss(format!("cannot be measured: {error}"));
     }
+    if verdict.is_of_nothing() {
+        verdict.miss("nothing was measured: does what is asked for exist?");
+    }
     progress("");
     verdict
 }
@@ -178,6 +181,23 @@ mod tests {
         assert_eq!(verdict.rows[0]["measurement"], "b");
         assert_eq!((verdict.rows[0]["median"].clone(), verdict.rows.len()), (4.0.into(), 2));
         assert!(samples.median("c").is_nan() && samples.median("a") == 1.0);
+    }
+
+    #[test]
+    fn a_suite_that_measures_nothing_does_not_hold() {
+        struct OnlyWhat(&'static str);
+        impl Suite for OnlyWhat {
+            fn measure(&self, _: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+                let named = ["bzip2"].into_iter().filter(|name| *name == self.0);
+                named.for_each(|name| verdict.row([("program", name.into())]));
+                Ok(())
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let huepage = Huepage { path: "/bin/true".into(), places: Vec::new() };
+        let bench = Bench { huepage: &huepage, options: &[], dir: dir.path() };
+        let missed = |name| run("cost", &OnlyWhat(name), bench).missed.len();
+        assert_eq!([missed("bzip2"), missed("bzip3")], [0, 1]);
     }
 
     #[test]

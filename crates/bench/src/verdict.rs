@@ -97,6 +97,12 @@ impl SuiteVerdict {
         self.skipped.push(what);
     }
 
+    /// Whether nothing was found, missed or skipped.
+    pub fn is_of_nothing(&self) -> bool {
+        let nothing = self.rows.is_empty() && self.totals.is_empty() && self.figures.is_empty();
+        nothing && self.missed.is_empty() && self.skipped.is_empty()
+    }
+
     /// What a machine that should be able to measure everything did not measure.
     pub fn unmeasured(&self) -> Vec<&String> {
         self.skipped.iter().filter(|what| !what.starts_with("kernel too old")).collect()
