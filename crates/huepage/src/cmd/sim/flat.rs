@@ -48,8 +48,12 @@ fn descend(path: &str, value: &mut Value, see: &mut impl FnMut(&str, &mut Value)
     }
 }
 
-/// One line per row: what was varied, then every number of the report by its place in it.
+/// One line per row: what was varied, then every number of the report by its place in it. Nothing of no
+/// rows, as a part of a sweep may have none.
 pub fn csv(rows: &[Value]) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
     let flat: Vec<Vec<FlatCell>> = rows.iter().map(flatten).collect();
     let columns = columns(&flat);
     let quoted: Vec<String> = columns.iter().map(|name| quote(name)).collect();
@@ -112,5 +116,6 @@ mod tests {
         assert!(lines[0].contains("spaces.1.ipc"), "{text}");
         assert!(lines[1].contains("\"a, \"\"b\"\"\""), "{text}");
         assert!(lines[1].contains(&u64::MAX.to_string()), "{text}");
+        assert_eq!(csv(&[]), "");
     }
 }
