@@ -5,7 +5,8 @@
 # munge are Debian's packages, unpacked into a temporary directory and not installed; Snakemake and the others come
 # from PyPI into a virtual environment there. Everything ends and goes with the script. Needs root, python3-venv, a
 # built huepage (the first argument, or the one of target/release), a gigabyte in the temporary directory, and a few
-# minutes.
+# minutes. Manifests for Kubernetes in the documents are held against its schemas on the way. Ends with 77, and says
+# so loudly, where packages or rights cannot be had.
 #
 #   scripts/try-sweeps.sh [HUEPAGE]
 set -euo pipefail
@@ -29,6 +30,11 @@ fail() {
     for log in "$work"/*.log; do echo "== ${log##*/}"; tail -n 30 "$log"; done >&2
     exit 1
 }
+# Nothing was tried, for want of something that is no fault of this repository.
+lacks() {
+    echo "SKIPPED the sweeps on engines: $1" >&2
+    exit 77
+}
 # Waits up to a number of seconds until a command succeeds.
 await() {
     local seconds=$1
@@ -42,27 +48,59 @@ await() {
 
 echo "== packages"
 mkdir -p "$work"/{bin,debs/partial,node,own}
-apt-get install -q -y --download-only --no-install-recommends -o APT::Sandbox::User=root -o Debug::NoLocking=1 \
-    -o Dir::Cache::archives="$work/debs" slurmctld slurmd slurm-client munge > "$work/apt.log"
+command -v apt-get >/dev/null || lacks "no apt-get"
+python3 -c 'import ensurepip' 2>/dev/null || lacks "no python3-venv"
+unshare --pid --fork --mount-proc true 2>/dev/null || lacks "no right to make a namespace"
+fetch() {
+    apt-get install -q -y --download-only --no-install-recommends -o APT::Sandbox::User=root -o Debug::NoLocking=1 \
+        -o Dir::Cache::archives="$work/debs" slurmctld slurmd slurm-client munge >> "$work/apt.log" 2>&1
+}
+# The lists may be old or absent.
+fetch || { apt-get update -q -o APT::Update::Error-Mode=any >> "$work/apt.log" 2>&1 || lacks "no packages of Debian"; }
+fetch || fail "Slurm cannot be fetched"
 for deb in "$work"/debs/*.deb; do [ ! -e "$deb" ] || dpkg -x "$deb" "$work/node"; done
 python3 -m venv "$work/python"
-"$work/python/bin/pip" install -q -r workflows/requirements.txt
+pip() { "$work/python/bin/pip" -q "$@" >> "$work/pip.log" 2>&1; }
+if ! pip install -r workflows/requirements.txt kubernetes-validate==1.37.0; then
+    pip download --no-deps -d "$work" pyyaml || lacks "no packages of PyPI"
+    fail "workflows/requirements.txt cannot be installed"
+fi
 ln -s "$huepage" "$work/bin/huepage"
 plugins=$(dirname "$(find "$work/node" / -xdev -name select_cons_tres.so -print -quit)")
 LD_LIBRARY_PATH=$(dirname "$plugins"):$plugins
 export LD_LIBRARY_PATH SLURM_CONF=$work/slurm.conf
 export PATH=$work/bin:$work/python/bin:$work/node/usr/sbin:$work/node/usr/bin:$PATH:/usr/sbin
 
+echo "== manifests for Kubernetes"
+python3 - docs/sweeps.md docs/howto/groups.md << 'END' || fail "a manifest is not as Kubernetes wants it"
+import copy, pathlib, re, sys
+import kubernetes_validate, yaml
+
+for path in sys.argv[1:]:
+    blocks = re.findall(r"^```yaml\n(apiVersion:.*?)^```", pathlib.Path(path).read_text(), re.M | re.S)
+    assert blocks, f"{path} has no manifest"
+    for manifest in map(yaml.safe_load, blocks):
+        kubernetes_validate.validate(manifest, "1.30", strict=True)
+        wrong = copy.deepcopy(manifest)
+        wrong["spec"]["containres"] = []
+        try:
+            kubernetes_validate.validate(wrong, "1.30", strict=True)
+        except kubernetes_validate.ValidationError:
+            print(f"{path}: {manifest['kind']} {manifest['metadata']['name']} is as its schema wants it")
+        else:
+            sys.exit("the schemas accept anything")
+END
+
 echo "== the sweep by huepage sim alone"
 mkdir -p "$work/alone/traces" "$work/alone/results/units"
 cd "$work/alone"
 # A walk in lines with a part that is hot, and lines in a random order.
 python3 - << 'END' | huepage trace import --format din - -o traces/first.trace
-for i in range(3_000_000):
+for i in range(2_000_000):
     print(i % 2, format(i * 64 % (1 << 20) if i % 4 else i * 0x9E3779B9 % (1 << 17), "x"))
 END
 python3 - << 'END' | huepage trace import --format din - -o traces/second.trace
-for i in range(3_000_000):
+for i in range(2_000_000):
     print(0, format((i * 0x9E3779B9 >> 12) % (3 << 17), "x"))
 END
 cat > config.yaml << 'END'
@@ -147,17 +185,17 @@ munged --foreground --force --key-file "$work/own/munge.key" --socket "$work/own
     --pid-file "$work/own/munge.pid" --seed-file "$work/own/munge.seed" --log-file "$work/munge.log" \
     2>/dev/null &
 started+=($!)
-await 10 munge -S "$work/own/munge.socket" -n
+await 60 munge -S "$work/own/munge.socket" -n
 "$(find_daemon slurmctld)" -D -i > "$work/slurmctld.log" 2>&1 &
 started+=($!)
-await 20 scontrol ping
+await 60 scontrol ping
 start_node
 is_node() { sinfo -h -o %T | grep -qx "$1"; }
-await 30 is_node idle
+await 120 is_node idle
 
 echo "== Snakemake on Slurm"
 prepare slurm
-"${snakemake[@]}" "$profiles/slurm" --set-threads unit="$(nproc)" --slurm-status-command squeue \
+timeout 600 "${snakemake[@]}" "$profiles/slurm" --set-threads unit="$(nproc)" --slurm-status-command squeue \
     --slurm-init-seconds-before-status-checks 5 > "$work/snakemake-slurm.log" 2>&1 &
 sweeping=$!
 started+=("$sweeping")
@@ -165,14 +203,14 @@ started+=("$sweeping")
 kept() { find results/kept -name '*.jsonl' -newer "$work/mark" -exec grep -h '"point"' {} + 2>/dev/null | wc -l; }
 is_under_way() { [ "$(kept)" -gt 0 ]; }
 touch "$work/mark"
-await 120 is_under_way
+await 240 is_under_way
 kill -KILL "$node_pid"
 wait "$node_pid" 2>/dev/null || true
 echo "the node ended, with $(kept) points of a unit of 64 finished"
 await 120 is_node 'down\*'
 touch "$work/mark"
 start_node
-await 120 is_under_way
+await 240 is_under_way
 job=$(squeue -h -t R -o %i | head -n 1)
 scancel "$job"
 echo "job $job was cancelled, with $(kept) points of a unit of 64 finished"
