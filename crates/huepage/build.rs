@@ -8,12 +8,13 @@ use std::env;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// The directory in `plugins`, the library, and what is set for it: QEMU's interface changed with 9.1.
+/// The directory in `plugins`, the library, and what is set for it: QEMU 9.0 refuses what was
+/// built for those before.
 const PLUGINS: [(&str, &str, &[&str]); 4] = [
     ("qemu-trace", "libhuepage_qemu_trace.so", &[]),
-    ("qemu-trace", "libhuepage_qemu_trace_3.so", &["--cfg=copied_instructions"]),
+    ("qemu-trace", "libhuepage_qemu_trace_3.so", &["--cfg=since_9_0"]),
     ("qemu-lab", "libhuepage_qemu_lab.so", &[]),
-    ("qemu-lab", "libhuepage_qemu_lab_3.so", &["--cfg=copied_instructions"]),
+    ("qemu-lab", "libhuepage_qemu_lab_3.so", &["--cfg=since_9_0"]),
 ];
 /// What they compile besides.
 const SHARED: [&str; 2] = ["crates/linux/src/sensors/records", "crates/model/src/lab.rs"];

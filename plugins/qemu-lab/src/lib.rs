@@ -48,6 +48,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
 ) -> c_int {
     // SAFETY: as promised by the caller.
     let info = unsafe { &*info };
+    api::meet(info);
     // SAFETY: QEMU names its target by a string that lives as long as it does.
     let target = unsafe { CStr::from_ptr(info.target) };
     if !info.system || target != c"x86_64" {
@@ -105,7 +106,13 @@ extern "C" fn translated(_: api::Id, block: *mut api::Block) {
             }
             if watched {
                 let (none, both) = (std::ptr::null_mut(), api::READ_WRITE);
-                api::qemu_plugin_register_vcpu_mem_cb(insn, accessed, api::NO_REGISTERS, both, none);
+                api::qemu_plugin_register_vcpu_mem_cb(
+                    insn,
+                    accessed,
+                    api::NO_REGISTERS,
+                    both,
+                    none,
+                );
             }
         }
     }

@@ -47,15 +47,15 @@ pub unsafe fn translated(block: *mut api::Block) {
         return;
     }
     // SAFETY: as promised by the caller; the number lives as long as QEMU.
-    #[cfg(not(copied_instructions))]
+    #[cfg(not(since_9_0))]
     unsafe {
         if api::qemu_plugin_insn_vaddr(api::qemu_plugin_tb_get_insn(block, 0)) >> 63 == 0 {
             let (count, of) = (INSTRUCTIONS.as_ptr().cast(), api::qemu_plugin_tb_n_insns(block));
             api::qemu_plugin_register_vcpu_tb_exec_inline(block, api::ADD, count, of as u64);
         }
     }
-    // Emulators that copy instructions have no turns, and so no PMU.
-    #[cfg(copied_instructions)]
+    // Later emulators have no turns, and so no PMU.
+    #[cfg(since_9_0)]
     let _ = block;
 }
 

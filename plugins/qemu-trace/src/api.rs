@@ -1,8 +1,14 @@
 //! The part of QEMU's plugin interface that the plugins use; that of the lab compiles this file as well. The
-//! symbols are resolved from the emulator when it loads a plugin. Versions 1 (QEMU 4.2 to 8) and 3 (9.1 and
-//! later) differ in how an instruction's bytes are had; `cfg(copied_instructions)` is the later one.
+//! symbols are resolved from the emulator when it loads a plugin, so none may be missing there.
+//!
+//! Version 1 is that of QEMU 4.2 to 8. Version 2 (9.0) took away inline operations on one place for all processors, and
+//! refuses plugins for version 1: they are built twice, for later emulators with `cfg(since_9_0)`. Version 3 (9.1)
+//! copies an instruction's bytes where those before point to them, under the same name: that is told apart when the
+//! plugin runs. Versions 4 and 5 only add to it.
 
 use std::ffi::{c_char, c_int, c_uint, c_void};
+#[cfg(since_9_0)]
+use std::sync::atomic::{AtomicI32, Ordering::Relaxed};
 
 /// Number that QEMU gives a plugin.
 pub type Id = u64;
@@ -15,14 +21,15 @@ pub type Instruction = c_void;
 /// Where an access goes; opaque.
 pub type HardwareAddress = c_void;
 
-/// The version of the interface that the plugin was built for.
+/// The least version of the interface that has all that the plugin uses.
 #[unsafe(no_mangle)]
 #[allow(non_upper_case_globals, reason = "QEMU looks for this name")]
-pub static qemu_plugin_version: c_int = if cfg!(copied_instructions) { 3 } else { 1 };
+pub static qemu_plugin_version: c_int = if cfg!(since_9_0) { 2 } else { 1 };
 
 /// `QEMU_PLUGIN_CB_NO_REGS`: a callback that does not look at registers.
 pub const NO_REGISTERS: c_uint = 0;
 /// `QEMU_PLUGIN_INLINE_ADD_U64`: the one inline operation.
+#[cfg(not(since_9_0))]
 pub const ADD: c_uint = 0;
 /// `QEMU_PLUGIN_MEM_RW`: loads and stores.
 pub const READ_WRITE: c_uint = 3;
@@ -58,6 +65,7 @@ unsafe extern "C" {
     pub fn qemu_plugin_register_vcpu_syscall_cb(id: Id, call: OnCall);
     pub fn qemu_plugin_register_vcpu_syscall_ret_cb(id: Id, call: OnReturn);
     pub fn qemu_plugin_register_vcpu_tb_exec_cb(block: *mut Block, call: OnExecution, flags: c_uint, data: *mut c_void);
+    #[cfg(not(since_9_0))]
     pub fn qemu_plugin_register_vcpu_tb_exec_inline(block: *mut Block, op: c_uint, target: *mut c_void, value: u64);
     pub fn qemu_plugin_register_vcpu_insn_exec_cb(insn: *mut Instruction, call: OnExecution, flags: c_uint, data: *mut c_void);
     pub fn qemu_plugin_register_vcpu_mem_cb(insn: *mut Instruction, call: OnAccess, flags: c_uint, rw: c_uint, data: *mut c_void);
@@ -72,10 +80,25 @@ unsafe extern "C" {
     pub fn qemu_plugin_hwaddr_is_io(address: *const HardwareAddress) -> bool;
     pub fn qemu_plugin_hwaddr_phys_addr(address: *const HardwareAddress) -> u64;
     pub fn qemu_plugin_path_to_binary() -> *const c_char;
-    #[cfg(not(copied_instructions))]
+    #[cfg(not(since_9_0))]
     fn qemu_plugin_insn_data(insn: *const Instruction) -> *const c_void;
-    #[cfg(copied_instructions)]
+    /// From version 3 on; before, it takes `insn` alone and points to the bytes.
+    #[cfg(since_9_0)]
     fn qemu_plugin_insn_data(insn: *const Instruction, to: *mut c_void, len: usize) -> usize;
+}
+
+/// The version of the emulator's interface; told by [`meet`].
+#[cfg(since_9_0)]
+static VERSION: AtomicI32 = AtomicI32::new(0);
+/// The first version that copies an instruction's bytes.
+#[cfg(since_9_0)]
+const COPIES: c_int = 3;
+
+/// Notes what QEMU says of itself; the first thing that a plugin does.
+pub fn meet(info: &Info) {
+    #[cfg(since_9_0)]
+    VERSION.store(info.versions[1], Relaxed);
+    let _ = info;
 }
 
 /// The first bytes of an instruction, if it has as many as that.
@@ -88,12 +111,32 @@ pub unsafe fn instruction<const N: usize>(insn: *const Instruction) -> Option<[u
         return None;
     }
     let mut bytes = [0_u8; N];
-    // SAFETY: QEMU writes, or points to, the `N` bytes that the instruction has.
-    unsafe {
-        #[cfg(copied_instructions)]
-        qemu_plugin_insn_data(insn, bytes.as_mut_ptr().cast(), N);
-        #[cfg(not(copied_instructions))]
-        bytes.as_mut_ptr().copy_from(qemu_plugin_insn_data(insn).cast(), N);
-    }
+    // SAFETY: the instruction has as many bytes as there is room.
+    unsafe { read(insn, bytes.as_mut_ptr(), N) };
     Some(bytes)
+}
+
+/// Reads the bytes of an instruction.
+///
+/// # Safety
+/// `insn` is one of the block in translation and has `length` bytes, for which there is room at `to`.
+unsafe fn read(insn: *const Instruction, to: *mut u8, length: usize) {
+    #[cfg(since_9_0)]
+    if VERSION.load(Relaxed) >= COPIES {
+        // SAFETY: as promised by the caller.
+        unsafe { qemu_plugin_insn_data(insn, to.cast(), length) };
+        return;
+    }
+    #[cfg(since_9_0)]
+    // SAFETY: the type that the function has before version 3.
+    let points = unsafe {
+        std::mem::transmute::<
+            unsafe extern "C" fn(*const Instruction, *mut c_void, usize) -> usize,
+            unsafe extern "C" fn(*const Instruction) -> *const c_void,
+        >(qemu_plugin_insn_data)
+    };
+    #[cfg(not(since_9_0))]
+    let points = qemu_plugin_insn_data;
+    // SAFETY: QEMU points to the bytes that the instruction has; the caller promises the rest.
+    unsafe { to.copy_from(points(insn).cast(), length) };
 }

@@ -47,6 +47,7 @@ pub unsafe extern "C" fn qemu_plugin_install(
 }
 
 fn install(id: api::Id, info: &api::Info, arguments: &[String]) -> Result<(), String> {
+    api::meet(info);
     // SAFETY: QEMU names its target by a string that lives as long as it does.
     let target = unsafe { CStr::from_ptr(info.target) };
     if info.system || target != c"x86_64" {

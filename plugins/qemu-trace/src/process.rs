@@ -125,20 +125,25 @@ extern "C" fn translate(_: Id, block: *mut Block) {
     }
 }
 
-/// Counts the instructions of a block when it is entered. A call takes much longer than
-/// generated code, but that adds to one place for all processors.
+/// Counts the instructions of a block when it is entered. A call takes much longer than generated code, but that adds
+/// to one place for all processors. Since QEMU 9.0 it adds only to numbers that QEMU moves when there are more
+/// processors, and calls count there.
 unsafe fn count(block: *mut Block, n: usize) {
+    #[cfg(not(since_9_0))]
+    if recording() && !THREADED.load(Relaxed) {
+        let counter = processor::counter(0);
+        // SAFETY: `block` is valid, the counter is never freed.
+        unsafe {
+            api::qemu_plugin_register_vcpu_tb_exec_inline(block, api::ADD, counter, n as u64);
+        }
+        return;
+    }
     let instructions = std::ptr::without_provenance_mut::<c_void>(n);
     let call = if recording() { processor::counted } else { processor::skipped };
-    // SAFETY: `block` is valid, the counter is never freed.
+    // SAFETY: `block` is valid.
     unsafe {
-        if recording() && !THREADED.load(Relaxed) {
-            let counter = processor::counter(0);
-            api::qemu_plugin_register_vcpu_tb_exec_inline(block, api::ADD, counter, n as u64);
-        } else {
-            let flags = api::NO_REGISTERS;
-            api::qemu_plugin_register_vcpu_tb_exec_cb(block, call, flags, instructions);
-        }
+        let flags = api::NO_REGISTERS;
+        api::qemu_plugin_register_vcpu_tb_exec_cb(block, call, flags, instructions);
     }
 }
 

@@ -256,6 +256,7 @@ pub fn forget_others(index: c_uint) {
 }
 
 /// Where generated code may add to the count of the only processor that runs.
+#[cfg(not(since_9_0))]
 pub fn counter(index: c_uint) -> *mut c_void {
     of(index).map_or(null_mut(), |processor| processor.count.as_ptr().cast())
 }

@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use huepage_linux::inject::launch::relay::own_child;
-use huepage_linux::sensors::records::{plugin_at, qemu_version};
+use huepage_linux::sensors::records::{LATER, plugin_at, qemu_version};
 use huepage_model::pmu_file::BYTES;
 use huepage_sim::lab::LabWord;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -37,8 +37,6 @@ const ICOUNT: &str = "shift=2,sleep=off";
 const TURN: u32 = 4096;
 /// How long a guest may run, by the clock of the host.
 const LIMIT: Duration = Duration::from_secs(3600);
-/// The first version that copies instructions to plugins; later ones are alike.
-const COPIES: (u32, u32) = (9, 1);
 /// Bytes that the pipe from the emulator holds.
 const PIPE: usize = 1 << 20;
 /// Bytes read at once.
@@ -82,9 +80,9 @@ impl Ingredients {
 
     /// The plugin that this QEMU takes.
     fn plugin(&self, fast: bool) -> Result<PathBuf, CmdError> {
-        let new = qemu_version(&self.qemu).is_some_and(|version| version >= COPIES);
+        let new = qemu_version(&self.qemu).is_some_and(|version| version >= LATER);
         if new && !fast {
-            let what = "this QEMU numbers processors wrongly when they share a thread; take one before 9.1, or --fast";
+            let what = "this QEMU numbers processors wrongly when they share a thread; take one before 9.0, or --fast";
             return Err(CmdError::new(ExitCode::Kernel, what));
         }
         let name = if new { "libhuepage_qemu_lab_3.so" } else { "libhuepage_qemu_lab.so" };

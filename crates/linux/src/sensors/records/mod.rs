@@ -22,10 +22,10 @@ use object::read::ReadCache;
 
 use crate::inject::launch;
 
-/// File names of the plugin: for QEMU before 9.1, and for later ones, whose interface is another.
+/// File names of the plugin: for QEMU before 9.0, and for later ones, which refuse the first.
 const PLUGINS: [&str; 2] = ["libhuepage_qemu_trace.so", "libhuepage_qemu_trace_3.so"];
 /// The first QEMU of the later interface.
-const COPIES: (u32, u32) = (9, 1);
+pub const LATER: (u32, u32) = (9, 0);
 /// What an emulator that takes plugins exports to them.
 const OFFERED: &str = "qemu_plugin_register_vcpu_init_cb";
 /// File name of the emulator.
@@ -101,7 +101,7 @@ impl AccessRecorder {
         if !takes_plugins(&emulator) {
             return Err(RecordError::NoPlugins(emulator));
         }
-        let is_new = qemu_version(&emulator).is_some_and(|version| version >= COPIES);
+        let is_new = qemu_version(&emulator).is_some_and(|version| version >= LATER);
         let plugin = plugin_at(PLUGINS[usize::from(is_new)])?;
         let ring = ring::Ring::new()?;
         let control = ring.control();
