@@ -18,5 +18,6 @@ mod same_actions;
 mod sim;
 mod sim_parts;
 mod sim_sweeps;
+mod trace_choice;
 mod trace_record;
 mod trace_tools;

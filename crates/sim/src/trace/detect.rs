@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::champsim::RECORD;
 use super::format::MAGIC;
-use super::{Batched, Batches, ChampSim, Din, Lackey, Raw, TraceError, TraceReader};
+use super::{Batched, Batches, ChampSim, Din, Drmemtrace, Lackey, Raw, TraceError, TraceReader};
 
 /// Bytes that [`detect`] wants to see, if the trace has as many.
 pub const SAMPLE: usize = 4096;
@@ -29,6 +29,8 @@ pub enum Format {
     Din,
     /// ChampSim's instructions.
     Champsim,
+    /// What DynamoRIO's drmemtrace prints: `-tool view`.
+    Drmemtrace,
     /// Little-endian 64-bit addresses, the top bit set for stores.
     Raw,
     /// Little-endian 64-bit addresses, all loads.
@@ -37,11 +39,12 @@ pub enum Format {
 
 impl Format {
     /// Every format.
-    pub const ALL: [Format; 6] = [
+    pub const ALL: [Format; 7] = [
         Format::Huepage,
         Format::Lackey,
         Format::Din,
         Format::Champsim,
+        Format::Drmemtrace,
         Format::Raw,
         Format::RawLoads,
     ];
@@ -53,6 +56,7 @@ impl Format {
             Format::Lackey => "lackey",
             Format::Din => "din",
             Format::Champsim => "champsim",
+            Format::Drmemtrace => "drmemtrace",
             Format::Raw => "raw",
             Format::RawLoads => "raw-loads",
         }
@@ -89,6 +93,7 @@ pub fn open<'a, R: BufRead + Send + 'a>(
         Format::Lackey => Box::new(Batched::new(Lackey::new(input))),
         Format::Din => Box::new(Batched::new(Din::new(input))),
         Format::Champsim => Box::new(Batched::new(ChampSim::new(input))),
+        Format::Drmemtrace => Box::new(Batched::new(Drmemtrace::new(input))),
         Format::Raw => Box::new(Batched::new(Raw::new(input))),
         Format::RawLoads => Box::new(Batched::new(Raw::loads(input))),
     })
@@ -116,6 +121,8 @@ fn text(sample: &[u8]) -> Option<Format> {
         Some(Format::Lackey)
     } else if matches!(Din::new(whole.as_slice()).next(), Some(Ok(_))) {
         Some(Format::Din)
+    } else if matches!(Drmemtrace::new(sample).next(), Some(Ok(_))) {
+        Some(Format::Drmemtrace)
     } else {
         None
     }

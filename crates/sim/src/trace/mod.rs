@@ -6,7 +6,9 @@
 mod ahead;
 pub mod champsim;
 mod detect;
+pub mod drmemtrace;
 pub mod format;
+mod lines;
 mod pieces;
 pub mod raw;
 pub mod text;
@@ -14,6 +16,7 @@ pub mod text;
 pub use ahead::Ahead;
 pub use champsim::ChampSim;
 pub use detect::{Format, SAMPLE, detect, open};
+pub use drmemtrace::Drmemtrace;
 pub use format::{Header, TraceReader, TraceSummary, Writer};
 pub use raw::Raw;
 pub use text::{Din, Lackey};

@@ -1,78 +1,28 @@
 //! Text traces: Dinero's `din` (`<label> <hex address>`, labels 0 load, 1 store, 2 fetch) and
 //! valgrind lackey's `--trace-mem=yes` (`I`, `L`, `S` or `M`, hex address, comma, size).
 
-use std::io::{BufRead, Read};
+use std::io::BufRead;
 
 use huepage_color::VirtAddr;
 
 use super::TraceError;
+use super::lines::{TextLines, hex, iterate};
 use super::pieces::{LONGEST as LONGEST_ACCESS, Pieces};
 use crate::record::{AccessKind, Record};
-
-/// A longer line is no line of a trace; it is not read to its end.
-const LONGEST: u64 = 1024;
-
-/// Lines of a text, one at a time.
-#[derive(Debug)]
-struct Lines<R> {
-    input: R,
-    line: Vec<u8>,
-    number: u64,
-    offset: u64,
-}
-
-impl<R: BufRead> Lines<R> {
-    const fn new(input: R) -> Lines<R> {
-        Lines { input, line: Vec::new(), number: 0, offset: 0 }
-    }
-
-    /// Reads the next line; false at the end.
-    fn advance(&mut self) -> Result<bool, TraceError> {
-        self.line.clear();
-        let offset = self.offset;
-        let mut part = (&mut self.input).take(LONGEST);
-        let n = part
-            .read_until(b'\n', &mut self.line)
-            .map_err(|source| TraceError::Read { offset, source })?;
-        self.offset += n as u64;
-        self.number += 1;
-        if n as u64 == LONGEST && self.line.last() != Some(&b'\n') {
-            return Err(self.wrong("is longer than 1024 bytes; is this a text trace?"));
-        }
-        Ok(n > 0)
-    }
-
-    fn text(&self) -> &str {
-        std::str::from_utf8(&self.line).unwrap_or("\u{fffd}").trim_end()
-    }
-
-    fn wrong(&self, what: &str) -> TraceError {
-        let start: String = self.text().chars().take(40).collect();
-        TraceError::Line { line: self.number, what: format!("`{}` {what}", start.escape_debug()) }
-    }
-}
-
-fn hex(text: &str) -> Option<u64> {
-    let digits = text.strip_prefix("0x").unwrap_or(text);
-    if !digits.bytes().all(|b| b.is_ascii_hexdigit()) {
-        return None;
-    }
-    u64::from_str_radix(digits, 16).ok()
-}
 
 /// A reader of Dinero's text. An access counts as 4 bytes and a fetch as one instruction.
 /// Label 3, an access of unknown kind, is a load; 4, a flush of the cache, is skipped. What
 /// follows the address is a comment.
 #[derive(Debug)]
 pub struct Din<R> {
-    lines: Lines<R>,
+    lines: TextLines<R>,
     ended: bool,
 }
 
 impl<R: BufRead> Din<R> {
     /// A reader of `input`.
     pub const fn new(input: R) -> Din<R> {
-        Din { lines: Lines::new(input), ended: false }
+        Din { lines: TextLines::new(input), ended: false }
     }
 
     fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
@@ -107,7 +57,7 @@ impl<R: BufRead> Din<R> {
 /// larger than 255 bytes is several records.
 #[derive(Debug)]
 pub struct Lackey<R> {
-    lines: Lines<R>,
+    lines: TextLines<R>,
     pieces: Pieces,
     ended: bool,
 }
@@ -115,7 +65,7 @@ pub struct Lackey<R> {
 impl<R: BufRead> Lackey<R> {
     /// A reader of `input`.
     pub fn new(input: R) -> Lackey<R> {
-        Lackey { lines: Lines::new(input), pieces: Pieces::default(), ended: false }
+        Lackey { lines: TextLines::new(input), pieces: Pieces::default(), ended: false }
     }
 
     fn next_record(&mut self) -> Result<Option<Record>, TraceError> {
@@ -156,23 +106,6 @@ fn parse(text: &str) -> Result<Pieces, &'static str> {
     let record = Record { address: VirtAddr(address), instructions, ..Record::plain(0, kind) };
     let store = Record { kind: AccessKind::Store, ..record };
     Ok(Pieces::new((record, bytes), text.starts_with('M').then_some((store, bytes))))
-}
-
-macro_rules! iterate {
-    ($($name:ident)*) => {$(
-        impl<R: BufRead> Iterator for $name<R> {
-            type Item = Result<Record, TraceError>;
-
-            fn next(&mut self) -> Option<Self::Item> {
-                if self.ended {
-                    return None;
-                }
-                let next = self.next_record().transpose();
-                self.ended = !matches!(next, Some(Ok(_)));
-                next
-            }
-        }
-    )*};
 }
 
 iterate!(Din Lackey);

@@ -3,7 +3,9 @@
 
 use huepage_color::VirtAddr;
 use huepage_sim::record::{AccessKind, Record};
-use huepage_sim::trace::{Batches, ChampSim, Din, Format, Lackey, Raw, TraceError, detect, open};
+use huepage_sim::trace::{
+    Batches, ChampSim, Din, Drmemtrace, Format, Lackey, Raw, TraceError, detect, open,
+};
 
 const LACKEY: &str = "\
 ==42== Lackey, an example Valgrind tool
@@ -15,6 +17,20 @@ I  04001003,5
  M 0421c7cc,2
 
 ==42== Exit code: 0
+";
+
+const DRMEMTRACE: &str = "\
+Output format:
+<--record#-> <--instr#->: <---tid---> <record details>
+------------------------------------------------------------
+           1           0:        4711 <marker: version 6>
+           4           1:        4711 ifetch       3 byte(s) @ 0x0000000004001000 48 89 e7             mov    %rsp, %rdi
+           5           1:        4711 read         8 byte(s) @ 0x0000001ffeffe7e0 by PC 0x0000000004001000
+           6           1:        4712 write       64 byte(s) @ 0x0000001ffeffe7f0 by PC 0x0000000004001003
+           7           1:        4711 pref-r      64 byte(s) @ 0x0000000000001000 by PC 0x0000000004001000
+           8           1:        4711 <thread 4711 exited>
+View tool results:
+              1 : total instructions
 ";
 
 fn record(kind: AccessKind, address: u64, bytes: u8, instructions: u16) -> Record {
@@ -42,6 +58,33 @@ fn lackey_counts_fetches_as_instructions_and_a_modify_twice() {
         record(AccessKind::Store, 0x0421_c7cc, 2, 0),
     ];
     assert_eq!(all(Lackey::new(LACKEY.as_bytes())), expected);
+}
+
+#[test]
+fn drmemtrace_numbers_threads_as_they_come_and_skips_what_is_no_access() {
+    let expected = [
+        record(AccessKind::Fetch, 0x0400_1000, 3, 1),
+        record(AccessKind::Load, 0x1f_feff_e7e0, 8, 0),
+        Record { thread: 1, ..record(AccessKind::Store, 0x1f_feff_e7f0, 64, 0) },
+    ];
+    assert_eq!(all(Drmemtrace::new(DRMEMTRACE.as_bytes())), expected);
+    // Versions before 9 name no numbers of records.
+    let early = "T4711 read  8 byte(s) @ 0x1ffeffe7e0 by PC 0x4001000\n";
+    assert_eq!(all(Drmemtrace::new(early.as_bytes())), expected[1..2]);
+}
+
+#[test]
+fn malformed_drmemtrace_names_the_line_and_what_was_expected() {
+    for bad in [
+        "x read 8 byte(s) @ 0x10",
+        "1 read 0 byte(s) @ 0x10",
+        "1 read 8 byte(s) @ 1x0",
+        "read 8 byte(s) @ 0x1",
+    ] {
+        let found =
+            message(Drmemtrace::new(format!("1 write 8 byte(s) @ 0x10\n{bad}\n").as_bytes()));
+        assert!(found.starts_with("line 2: ") && found.contains("expected"), "{bad}: {found}");
+    }
 }
 
 #[test]
@@ -153,11 +196,12 @@ fn raw_addresses_mark_stores_by_the_top_bit_or_not_at_all() {
 fn formats_are_told_apart() {
     let champsim = [instruction(0x40_0000, &[0x1000], &[0x2000]), instruction(0x40_0004, &[], &[])];
     let raw: Vec<u8> = (0..100_u64).flat_map(|i| (0x1000_2345 + 40 * i).to_le_bytes()).collect();
-    let cases: [(&[u8], Option<Format>); 8] = [
+    let cases: [(&[u8], Option<Format>); 9] = [
         (b"huetrace\x01", Some(Format::Huepage)),
         (LACKEY.as_bytes(), Some(Format::Lackey)),
         (b"0 1000\n1 2000\n", Some(Format::Din)),
         (&champsim.concat(), Some(Format::Champsim)),
+        (DRMEMTRACE.as_bytes(), Some(Format::Drmemtrace)),
         (&raw, Some(Format::Raw)),
         (b"#!/bin/sh\n", None),
         (b"\x7fELF\x02\x01\x01\x00\xff\xff\xff\xff\xff\xff\xff\xff", None),

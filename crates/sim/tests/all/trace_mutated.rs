@@ -135,6 +135,14 @@ fn din() {
 }
 
 #[test]
+fn drmemtrace() {
+    let sample =
+        "1 1: 7 ifetch 3 byte(s) @ 0x401000 jump\n2 1: 8 write 600 byte(s) @ 0x10 by PC 0x401000\n"
+            .repeat(9);
+    torment(Format::Drmemtrace, sample.as_bytes(), 1 << 10);
+}
+
+#[test]
 fn champsim() {
     let mut sample = vec![0; 64 * 20];
     for (i, byte) in (0_u8..).zip(sample.chunks_exact_mut(64)) {

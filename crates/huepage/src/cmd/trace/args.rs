@@ -52,7 +52,7 @@ pub struct From {
     #[arg(value_name = "TRACE")]
     pub path: PathBuf,
 
-    /// Its format, if it cannot be told: huepage, lackey, din, champsim, raw or raw-loads
+    /// Its format, if it cannot be told: huepage, lackey, din, champsim, drmemtrace, raw or raw-loads
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<Format>,
 }
@@ -182,7 +182,7 @@ pub struct TraceMergeArgs {
     #[arg(value_name = "TRACE", required = true, num_args = 2..)]
     pub paths: Vec<PathBuf>,
 
-    /// Their format, if it cannot be told: huepage, lackey, din, champsim, raw or raw-loads
+    /// Their format, if it cannot be told: huepage, lackey, din, champsim, drmemtrace, raw or raw-loads
     #[arg(long, value_name = "FORMAT")]
     pub format: Option<Format>,
 

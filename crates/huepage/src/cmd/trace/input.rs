@@ -172,7 +172,7 @@ impl TraceInput {
 }
 
 const UNKNOWN: &str = "the format cannot be told from its beginning; name it: `--format` with \
-                       huepage, lackey, din, champsim, raw or raw-loads";
+                       huepage, lackey, din, champsim, drmemtrace, raw or raw-loads";
 /// How [`UNKNOWN`] says what to do, for commands that have no such option.
 pub const NAME_FORMAT: &str = "name it: `--format`";
 

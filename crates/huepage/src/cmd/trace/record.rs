@@ -4,13 +4,16 @@
 //! signals and exit status are its own. A second thread turns the stream into the file
 //! (`encode`); what is said at the end is in `report`.
 
+mod dynamorio;
 mod encode;
 mod options;
 mod report;
+mod sink;
+mod source;
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -21,18 +24,17 @@ use huepage_linux::inject::launch;
 use huepage_linux::inject::launch::relay::{SignalRelay, exit_like, stop_like};
 use huepage_linux::inject::launch::{ChildEvent, Ending, Launched, Original};
 use huepage_linux::kernel::wait::wait;
-use huepage_linux::sensors::records::{
-    self as recording, AccessRecorder, Facts, RecordError, SkippedStart as Told,
-};
+use huepage_linux::sensors::records::{AccessRecorder, Facts};
 use huepage_sim::trace::Header;
-use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::cmd::lab::{self, LabMachineArgs};
 use crate::exit::{CmdError, ExitCode, bad_file, launch_error};
-use encode::{AccessStream, Encoded, EncoderSignals, TraceSink};
+use encode::AccessStream;
+use options::SkipOption;
 pub use options::TraceRecordArgs;
-use options::{RecorderKind, SkipOption};
+use sink::{Encoded, EncoderSignals, TraceSink};
+use source::{Recorder, Source};
 
 /// How long the program may take to end after Ctrl-C before its recording ends without it.
 const GRACE: Duration = Duration::from_millis(500);
@@ -49,7 +51,8 @@ pub fn run(args: &TraceRecordArgs) -> Result<u8, CmdError> {
     let original = Original::capture();
     let program = launch::resolve(&args.command[0]).map_err(launch_error)?;
     let output = args.output_file()?;
-    let source = Source::choose(args, &program)?;
+    let mut source = Source::choose(args, &program, folder_of(&output))?;
+    let why = source.why.take();
     let relay = SignalRelay::new().map_err(launch_error)?;
     let sink = TraceSink::create(&output, &header(args, source.name()), args)?;
     let launched = launch::spawn(&source.command, &original).map_err(launch_error)?;
@@ -57,7 +60,7 @@ pub fn run(args: &TraceRecordArgs) -> Result<u8, CmdError> {
     let ending = session.stand_in(&relay)?;
     let (encoded, facts) = session.finish()?;
     drop(relay);
-    report::tell(args, &output, &encoded, &facts)?;
+    report::tell(args, &output, &encoded, &facts, why)?;
     match encoded.stopped_program {
         true => Ok(0),
         false => exit_like(ending),
@@ -82,71 +85,6 @@ fn header(args: &TraceRecordArgs, source: &str) -> Header {
         program: text(&args.command[0]),
         arguments: args.command[1..].iter().map(text).collect(),
         source: source.to_owned(),
-    }
-}
-
-/// What records, and the command that does it.
-struct Source {
-    kind: Kind,
-    command: Vec<OsString>,
-}
-
-enum Kind {
-    Plugin(Arc<AccessRecorder>),
-    /// Both ends of the pipe that lackey writes to.
-    Lackey(OwnedFd, OwnedFd),
-}
-
-impl Source {
-    /// The plugin, or lackey if it is asked for or the plugin is not to be had.
-    fn choose(args: &TraceRecordArgs, program: &Path) -> Result<Source, CmdError> {
-        if args.recorder == Some(RecorderKind::Lackey) {
-            return Source::lackey(args);
-        }
-        match Source::plugin(args, program) {
-            Err(
-                error @ (RecordError::Tool(..)
-                | RecordError::NoPlugins(_)
-                | RecordError::Plugin { .. }),
-            ) if args.recorder.is_none() => {
-                let lackey = Source::lackey(args).map_err(|_| record_error(error.to_string()))?;
-                eprintln!("huepage: recording with lackey, which is many times slower: {error}");
-                Ok(lackey)
-            }
-            other => other.map_err(|error| match error {
-                RecordError::NotX8664(_) => CmdError::new(ExitCode::NotX8664, error),
-                other => record_error(other.to_string()),
-            }),
-        }
-    }
-
-    fn plugin(args: &TraceRecordArgs, program: &Path) -> Result<Source, RecordError> {
-        let skip = match args.skip {
-            None => Told::Nothing,
-            Some(SkipOption::Instructions(n)) => Told::Instructions(n),
-            Some(SkipOption::Time(_)) => Told::UntilTold,
-        };
-        let recorder = AccessRecorder::new(args.fetches, skip)?;
-        let command = recorder.command(&args.command, program)?;
-        Ok(Source { kind: Kind::Plugin(Arc::new(recorder)), command })
-    }
-
-    fn lackey(args: &TraceRecordArgs) -> Result<Source, CmdError> {
-        // Not closed on exec: valgrind is to find it.
-        let pipe = pipe_with(PipeFlags::empty());
-        let (read, write) = pipe.map_err(|e| record_error(format!("cannot make a pipe: {e}")))?;
-        rustix::io::fcntl_setfd(&read, rustix::io::FdFlags::CLOEXEC)
-            .map_err(|e| record_error(e.to_string()))?;
-        let command = recording::lackey(&args.command, write.as_raw_fd());
-        let command = command.map_err(|e| record_error(e.to_string()))?;
-        Ok(Source { kind: Kind::Lackey(read, write), command })
-    }
-
-    fn name(&self) -> &'static str {
-        match self.kind {
-            Kind::Plugin(_) => "qemu-user, huepage's plugin",
-            Kind::Lackey(..) => "valgrind lackey",
-        }
     }
 }
 
@@ -176,9 +114,10 @@ impl Session {
     ) -> Result<Session, CmdError> {
         let shared = Arc::new(EncoderSignals::default());
         let (stream, recorder) = match source.kind {
-            Kind::Plugin(recorder) => (AccessStream::Plugin(recorder.clone()), Some(recorder)),
+            Recorder::Plugin(recorder) => (AccessStream::Plugin(recorder.clone()), Some(recorder)),
+            Recorder::DynamoRio(folder) => (AccessStream::DynamoRio(folder), None),
             // The writing end is the program's alone from here on.
-            Kind::Lackey(read, _write) => (AccessStream::Lackey(File::from(read)), None),
+            Recorder::Lackey(read, _write) => (AccessStream::Lackey(File::from(read)), None),
         };
         let theirs = shared.clone();
         let encoder = std::thread::Builder::new().name("encoder".into());
@@ -258,13 +197,22 @@ impl Session {
         let mut encoded = encoded.map_err(|_| CmdError::internal("the encoder failed"))??;
         encoded.seconds = self.began.elapsed().as_secs_f64();
         encoded.stopped_program = self.asked.is_some();
-        let one = Facts { processes: 1, spaces: 1, threads: 1, native: 0, lost: 0 };
+        let threads = encoded.threads;
+        let one = Facts { processes: 1, spaces: 1, threads, native: 0, lost: 0 };
         Ok((encoded, self.recorder.map_or(one, |recorder| recorder.facts())))
     }
 }
 
 fn record_error(what: String) -> CmdError {
     CmdError::new(ExitCode::Internal, what)
+}
+
+/// The directory of a file.
+fn folder_of(file: &Path) -> &Path {
+    match file.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
 }
 
 /// The name of a trace that was given none.

@@ -1,5 +1,5 @@
 //! Recording the accesses of a real, unmodified program: it runs under QEMU's user mode with
-//! huepage's plugin, which streams accesses into shared memory, or under valgrind's lackey.
+//! huepage's plugin, which streams accesses into shared memory, under DynamoRIO or valgrind's lackey.
 //!
 //! This module finds the tools, makes the command lines and reads the stream. It writes no
 //! file and decides nothing about when recording ends.
@@ -37,6 +37,9 @@ pub enum RecordError {
     /// No emulator, or no lackey.
     #[error("`{0}` was not found; install it: apt-get install {1}")]
     Tool(&'static str, &'static str),
+    /// No DynamoRIO, which Debian has no package of.
+    #[error("`drrun` of DynamoRIO was not found in PATH")]
+    NoDynamoRio,
     /// An emulator that is built without an interface for plugins, as Debian 13's is.
     #[error("`{}` takes no plugins", .0.display())]
     NoPlugins(PathBuf),
@@ -56,6 +59,16 @@ pub enum RecordError {
     /// Memory for the stream.
     #[error("cannot make memory for the recording ({0}); free some memory and try again")]
     Memory(#[from] io::Error),
+}
+
+impl RecordError {
+    /// Whether a tool is missing or of the wrong kind, so that another may do.
+    pub const fn is_of_tools(&self) -> bool {
+        matches!(
+            self,
+            Self::Tool(..) | Self::NoDynamoRio | Self::NoPlugins(_) | Self::Plugin { .. }
+        )
+    }
 }
 
 /// How much of the beginning is not recorded.
@@ -173,7 +186,7 @@ impl AccessRecorder {
 }
 
 /// Whether an emulator exports what plugins call: one that is linked statically does not.
-fn takes_plugins(emulator: &Path) -> bool {
+pub fn takes_plugins(emulator: &Path) -> bool {
     let Ok(file) = File::open(emulator) else { return false };
     let cache = ReadCache::new(file);
     let parsed = object::File::parse(&cache);
@@ -203,6 +216,40 @@ pub fn lackey(command: &[OsString], fd: i32) -> Result<Vec<OsString>, RecordErro
     all.push(format!("--log-fd={fd}").into());
     all.push("--".into());
     all.extend(command.iter().cloned());
+    Ok(all)
+}
+
+/// The beginning of a command of DynamoRIO's drmemtrace.
+///
+/// # Errors
+/// Where there is no DynamoRIO.
+pub fn drmemtrace() -> Result<Vec<OsString>, RecordError> {
+    let drrun = launch::resolve(OsStr::new("drrun")).map_err(|_| RecordError::NoDynamoRio)?;
+    Ok(vec![drrun.into(), "-t".into(), "drmemtrace".into()])
+}
+
+/// The command that runs `command` under `drmemtrace`, which leaves what it records in `folder`. Children are not
+/// followed: each has a trace of its own there, and nothing says what came when in another.
+pub fn dynamorio(
+    mut drmemtrace: Vec<OsString>,
+    command: &[OsString],
+    folder: &Path,
+) -> Vec<OsString> {
+    drmemtrace.insert(1, "-no_follow_children".into());
+    drmemtrace.extend(["-offline", "-outdir"].map(OsString::from));
+    drmemtrace.extend([folder.into(), "--".into()]);
+    drmemtrace.extend(command.iter().cloned());
+    drmemtrace
+}
+
+/// The command that prints what DynamoRIO left in `trace`, an access a line, on standard error.
+///
+/// # Errors
+/// Where there is no DynamoRIO.
+pub fn dynamorio_view(trace: &Path) -> Result<Vec<OsString>, RecordError> {
+    let mut all = drmemtrace()?;
+    all.extend(["-tool", "view", "-indir"].map(OsString::from));
+    all.push(trace.into());
     Ok(all)
 }
 

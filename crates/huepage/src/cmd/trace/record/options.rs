@@ -55,7 +55,7 @@ pub struct TraceRecordArgs {
     #[arg(long)]
     pub fetches: bool,
 
-    /// What records [default: qemu, or lackey where that is missing]
+    /// What records [default: the first of these that is to be had]
     #[arg(long, value_enum)]
     pub recorder: Option<RecorderKind>,
 
@@ -98,6 +98,8 @@ pub struct TraceRecordArgs {
 pub enum RecorderKind {
     /// QEMU's user mode with a plugin: threads and children, 100 ns an access
     Qemu,
+    /// DynamoRIO's drmemtrace (`drrun` in PATH): one process with its threads, turned into a trace when it has ended
+    Dynamorio,
     /// Valgrind's lackey: one process, all threads as one, fifty times slower than that
     Lackey,
 }

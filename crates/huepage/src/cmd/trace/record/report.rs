@@ -10,8 +10,8 @@ use huepage_linux::sensors::records::Facts;
 use indicatif::{HumanBytes, HumanCount, ProgressBar};
 use serde_json::{Value, json};
 
-use super::encode::{Encoded, EncoderSignals};
 use super::options::TraceRecordArgs;
+use super::sink::{Encoded, EncoderSignals};
 use crate::exit::CmdError;
 use crate::progress;
 use crate::report;
@@ -49,9 +49,12 @@ pub fn tell(
     output: &Path,
     encoded: &Encoded,
     facts: &Facts,
+    why: Option<String>,
 ) -> Result<(), CmdError> {
-    let notes = notes(encoded, facts);
+    let mut notes = notes(encoded, facts);
     if args.json {
+        // The text said so before the program began.
+        notes.extend(why);
         let value = value(output, encoded, facts, &notes);
         eprint!("{}", report::json(&value)?);
     } else if !args.quiet {
@@ -136,7 +139,7 @@ fn notes(encoded: &Encoded, facts: &Facts) -> Vec<String> {
             facts.spaces > u32::from(u16::MAX),
             "address spaces beyond 65535 share one number".to_owned(),
         ),
-        (encoded.lackey, "lackey records no children, and all threads as one".to_owned()),
+        (encoded.alone.is_some(), encoded.alone.unwrap_or_default().to_owned()),
     ];
     all.into_iter().filter(|(given, _)| *given).map(|(_, note)| note).collect()
 }
