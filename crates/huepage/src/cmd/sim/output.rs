@@ -237,8 +237,9 @@ fn sweep_table(rows: &[Value], style: Style) -> String {
     headings.extend(levels.iter().map(|(level, _)| format!("{level} misses")));
     let cells: Vec<Vec<String>> = rows.iter().map(sweep_cells).collect();
     let varies = |at: usize| cells.iter().any(|row| row.get(at) != cells[0].get(at));
+    let told = |at: &usize| cells.iter().any(|row| row.get(*at).is_some_and(|it| !it.is_empty()));
     let kept = |at: &usize| *at < keys.len() || cells.len() < 2 || varies(*at);
-    let (kept, equal): (Vec<usize>, Vec<usize>) = (0..headings.len()).partition(kept);
+    let (kept, equal): (Vec<usize>, Vec<usize>) = (0..headings.len()).filter(told).partition(kept);
     let headings: Vec<&str> = headings.iter().map(String::as_str).collect();
     table_of(&headings, &cells, &kept, style) + &equal_in_all(&headings, &cells, &equal)
 }
@@ -255,14 +256,18 @@ fn sweep_cells(row: &Value) -> Vec<String> {
     let spaces = row["report"]["spaces"].as_array().map_or(&[][..], Vec::as_slice);
     let sum = |key: &str| spaces.iter().filter_map(|s| s[key].as_u64()).sum::<u64>();
     let (cycles, instructions, memory) = (sum("cycles"), sum("instructions"), sum("memory"));
-    // As the tables of one run have them: none per instruction where no instruction is counted.
-    let per = |n: u64| if instructions == 0 { 0.0 } else { n as f64 / instructions as f64 };
+    // As in the tables of one run: none per instruction where no instruction is counted.
+    let counted = instructions > 0;
+    let rate = |n: u64, of: u64, digits: usize| match counted {
+        true => format!("{:.digits$}", n as f64 / of.max(1) as f64),
+        false => String::new(),
+    };
     let figures = [
         cycles.to_string(),
-        format!("{:.3}", instructions as f64 / cycles.max(1) as f64),
-        format!("{:.3}", per(cycles.saturating_sub(instructions))),
-        format!("{:.3}", per(sum("tlb_cycles") + sum("promotion_cycles"))),
-        format!("{:.2}", per(1000 * memory)),
+        rate(instructions, cycles, 3),
+        rate(cycles.saturating_sub(instructions), instructions, 3),
+        rate(sum("tlb_cycles") + sum("promotion_cycles"), instructions, 3),
+        rate(1000 * memory, instructions, 2),
     ];
     let values = curve::parameters(row).into_iter().map(|(_, value)| value);
     let misses = curve::misses(row).into_iter().map(|(_, misses)| misses.to_string());
