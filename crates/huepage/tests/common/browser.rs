@@ -1,5 +1,5 @@
-//! Pages of HTML in a real browser, without a screen: all is drawn, nothing is wider than the window, and dark
-//! screens get dark drawings.
+//! Pages of HTML in a real browser, without a screen: all is drawn and large enough to read, nothing is wider than the
+//! window, and dark screens get dark drawings.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,6 +13,8 @@ const LOOK: &str = "<script>document.title = JSON.stringify({
         const box = svg.getBoundingClientRect();
         return {width: box.width, height: box.height, filter: getComputedStyle(svg).filter};
     }),
+    letters: Math.min(...[...document.querySelectorAll('svg text')].map(text => text.getBoundingClientRect().height)),
+    cut: [...document.querySelectorAll('pre span')].filter(line => line.getBoundingClientRect().right > innerWidth).length,
     text: document.body.innerText.length,
     overflow: document.documentElement.scrollWidth - innerWidth,
 })</script>";
@@ -43,6 +45,8 @@ pub fn draws(page: &Path, drawings: usize) {
             assert!(size("width") > 200.0 && size("height") > 30.0, "{seen:#}");
             assert_eq!(drawing["filter"] != "none", filtered, "{seen:#}");
         }
+        assert!(seen["letters"].as_f64() > Some(8.0), "letters too small to read: {seen:#}");
+        assert_eq!(seen["cut"], 0, "sentences beyond the window: {seen:#}");
         assert!(seen["text"].as_u64() > Some(40), "{seen:#}");
         let fits = seen["overflow"].as_i64().is_some_and(|overflow| overflow <= 0);
         assert!(fits, "wider than the window: {seen:#}");

@@ -11,9 +11,13 @@ const WIDTH: u32 = 960;
 /// Height of a line, and of what is around all lines.
 const LINE: u32 = 22;
 const AROUND: u32 = 150;
+/// Height of letters, in pixels.
+const TEXT: i32 = 12;
 /// Squares of the bar of shades, their width and height in pixels.
 const STEPS: i32 = 32;
 const STEP: (i32, i32) = (8, 12);
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 /// Draws a picture that has at least one cell.
 ///
@@ -24,13 +28,21 @@ pub fn draw(picture: &Picture, title: &str) -> Result<String, String> {
 }
 
 fn render(picture: &Picture, title: &str, text: &mut String) -> DrawResult {
-    let (lines, width) = (picture.lines.len(), picture.width());
-    let height = AROUND + LINE * u32::try_from(lines)?;
+    let height = AROUND + LINE * u32::try_from(picture.lines.len())?;
     let root = SVGBackend::with_string(text, (WIDTH, height)).into_drawing_area();
     root.fill(&WHITE)?;
+    lines_on(&root, picture, title)?;
+    color_bar(&root, (i32::try_from(height)? - 44, picture.most()))?;
+    root.present()?;
+    Ok(())
+}
+
+/// The axis, and a line of squares for each line.
+fn lines_on(root: &Area<'_>, picture: &Picture, title: &str) -> DrawResult {
+    let (lines, width) = (picture.lines.len(), picture.width());
     let longest = picture.lines.iter().map(|line| line.label.len()).max().unwrap_or(0);
     let caption = format!("{title}: {}", picture.title);
-    let mut chart = ChartBuilder::on(&root)
+    let mut chart = ChartBuilder::on(root)
         .caption(caption, ("sans-serif", 16))
         .margin(12)
         .margin_bottom(52)
@@ -42,6 +54,9 @@ fn render(picture: &Picture, title: &str, text: &mut String) -> DrawResult {
         .configure_mesh()
         .disable_mesh()
         .x_desc(picture.across)
+        // Else they are as small as the drawing is low.
+        .x_label_style(("sans-serif", TEXT))
+        .axis_desc_style(("sans-serif", TEXT))
         .x_label_formatter(&|x| format!("{x:.0}"))
         .y_labels(0)
         .draw()?;
@@ -55,20 +70,15 @@ fn render(picture: &Picture, title: &str, text: &mut String) -> DrawResult {
         chart.draw_series(squares)?;
         let (x, y) = chart.backend_coord(&(0.0, top + 0.5));
         let place = (x - 6 - 7 * i32::try_from(line.label.len())?, y - 6);
-        root.draw_text(&line.label, &("monospace", 12).into_text_style(&root), place)?;
+        root.draw_text(&line.label, &("monospace", TEXT).into_text_style(root), place)?;
     }
-    color_bar(&root, (i32::try_from(height)? - 44, most))?;
-    root.present()?;
     Ok(())
 }
 
 /// Shades from nothing to the most, with the numbers that they stand for.
-fn color_bar(
-    root: &DrawingArea<SVGBackend<'_>, plotters::coord::Shift>,
-    (top, most): (i32, f64),
-) -> DrawResult {
+fn color_bar(root: &Area<'_>, (top, most): (i32, f64)) -> DrawResult {
     let left = 60;
-    let style = ("sans-serif", 12).into_text_style(root);
+    let style = ("sans-serif", TEXT).into_text_style(root);
     for step in 0..STEPS {
         let corner = (left + step * STEP.0, top);
         let corners = [corner, (corner.0 + STEP.0, top + STEP.1)];
@@ -115,6 +125,9 @@ mod tests {
         assert_eq!(squares("#3F0D12"), 2 + 1);
         assert_eq!(squares("#FFFFE5"), 2 + 1);
         assert_eq!(text.matches("<rect").count(), 1 + 5 + 32);
+        let sizes = text.split("font-size=\"").skip(1).map(|rest| rest.split('"').next().unwrap());
+        let sizes: Vec<f64> = sizes.map(|size| size.parse().unwrap()).collect();
+        assert!(sizes.iter().all(|size| *size > 9.0), "two lines, letters to read: {sizes:?}");
     }
 
     #[test]

@@ -50,7 +50,11 @@ fn over_time(moments: &[TopSnapshot]) -> Option<Picture> {
     };
     let lines: Vec<HeatLine> = groups.iter().map(line).collect();
     let title = "colours of each group".to_owned();
-    (!lines.is_empty()).then_some(Picture { title, across: "time", lines })
+    (!lines.is_empty()).then_some(Picture {
+        title,
+        across: "looks, from the first to the last",
+        lines,
+    })
 }
 
 /// Resident pages of each process by colour, at the end.
