@@ -28,6 +28,8 @@ need valgrind valgrind
 need qemu-system-x86_64 qemu-system-x86
 need busybox busybox-static
 need python3 python3-minimal
+# What scripts/try-sweeps.sh makes a virtual environment with.
+python3 -c 'import ensurepip' 2>/dev/null || missing+=(python3-venv)
 # Latencies of a real-time kernel.
 need cyclictest rt-tests
 # What checks the unit: no systemd has to run.
