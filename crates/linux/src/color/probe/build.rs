@@ -415,7 +415,9 @@ impl<'a> Builder<'a> {
         let best: Vec<Vec<u32>> = found.iter().map(|group| self.best_pages(group).0).collect();
         self.classes.extend(best);
         self.sort_rest(bench, known)?;
-        self.stuck = 0;
+        if self.classes.len() > known {
+            self.stuck = 0;
+        }
         if self.classes.len() > usize::from(self.most) {
             (self.most, self.dissolved) = (self.classes.len() as u16, 0);
         }
@@ -423,7 +425,8 @@ impl<'a> Builder<'a> {
     }
 
     /// Sorts the rest by all classes. Those from `known` on are made of pages of the rest, and keep those that
-    /// are not found to be of another: what is streamed cannot be judged.
+    /// are not found to be of another: what is streamed cannot be judged. One that keeps too few was of another
+    /// colour than it seemed to be, and is given up.
     fn sort_rest(&mut self, bench: &mut dyn TimingBench, known: usize) -> Result<(), ProbeError> {
         let limit = self.sorting(self.rest.len());
         let rest = self.rest.clone();
@@ -442,6 +445,11 @@ impl<'a> Builder<'a> {
         let mut keep = left.iter();
         self.rest.retain(|_| keep.next() == Some(&true));
         self.groups.iter_mut().for_each(|group| group.keep(&left));
+        for class in (known..self.classes.len()).rev() {
+            if self.classes[class].len() < self.params.fewest_refs() {
+                self.dissolve(class);
+            }
+        }
         Ok(())
     }
 
@@ -658,6 +666,30 @@ mod tests {
         let mut found: Vec<u16> = built.classes.iter().map(|class| color(class[0])).collect();
         found.sort_unstable();
         assert_eq!(found, (0..16).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_class_that_loses_its_pages_to_others_is_given_up() {
+        let params = params(8, 8, 26);
+        let mut model = ModelBench::new(&params, Replacement::Lru, BASE);
+        model.populate(BASE, params.candidates, 8);
+        let mut all: Vec<u32> = (0..params.candidates as u32).collect();
+        let mut builder = Builder::new(&params, &mut all, BASE).unwrap();
+        let pages = builder.rest.clone();
+        let color = |page: u32| model.color(BASE + u64::from(page) * 4096);
+        let of = |wanted: u16| pages.iter().copied().filter(move |&page| color(page) == wanted);
+        let known = [of(0).collect::<Vec<u32>>(), of(1).collect()];
+        builder.rest.retain(|page| !known.concat().contains(page));
+        let made: Vec<u32> = of(2).take(3).collect();
+        builder.classes = [&known[..], &[made, Vec::new(), of(3).collect()]].concat();
+        builder.sort_rest(&mut model, 2).unwrap();
+        let lengths: Vec<usize> = builder.classes.iter().map(Vec::len).collect();
+        assert!(lengths.iter().all(|&pages| pages >= params.fewest_refs()), "{lengths:?}");
+        assert_eq!(builder.classes.len(), 3, "{lengths:?}");
+        let mut all = [builder.classes.concat(), builder.rest.clone()].concat();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), pages.len(), "no page is lost");
     }
 
     #[test]

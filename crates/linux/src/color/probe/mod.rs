@@ -116,6 +116,9 @@ pub enum ProbeError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// Finding them panicked.
+    #[error("the search for colours failed by a bug of huepage; report it with the lines above")]
+    Defect,
     /// Colours were to be measured only when needed, and then could not be.
     #[error("{0}")]
     Later(String),

@@ -61,11 +61,15 @@ fn choose_controls(
     let order = [first, others, rest].concat();
     let mut controls = vec![Vec::new(); order.len()];
     for &class in order.iter().take(some) {
-        let size = classes.classes[class].len();
-        let start = random.usize(..size);
-        controls[class] = (0..each).map(|i| (start + i) % size).collect();
+        controls[class] = in_turn(classes.classes[class].len(), random).take(each).collect();
     }
     controls
+}
+
+/// Places of a class of so many pages, which may be none, from any on.
+fn in_turn(size: usize, random: &mut Rng) -> impl Iterator<Item = usize> + use<> {
+    let start = random.usize(..size.max(1));
+    (start..size).chain(0..start)
 }
 
 /// What one round says.
@@ -174,9 +178,7 @@ impl<'a> Vote<'a> {
         };
         for &class in streamed {
             let first = job.stream.len();
-            let size = self.classes.classes[class].len();
-            let start = random.usize(..size);
-            let places = (0..size).map(|i| (start + i) % size);
+            let places = in_turn(self.classes.classes[class].len(), random);
             let free = places.filter(|place| !self.controls[class].contains(place));
             job.stream.extend(free.take(self.stream).map(|place| self.address(class, place)));
             let len = (job.stream.len() - first) as u32;

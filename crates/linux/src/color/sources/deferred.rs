@@ -4,6 +4,7 @@
 //! pauses, for as long as anybody holds a handle. Nothing is measured here.
 
 use std::os::fd::BorrowedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::Duration;
@@ -106,7 +107,8 @@ impl Opening {
 
 /// Whether it may go better another time.
 fn passes(error: &ProbeError) -> bool {
-    matches!(error, ProbeError::Classes { .. } | ProbeError::Stale { .. } | ProbeError::Os { .. })
+    use ProbeError::{Classes, Defect, Os, Stale};
+    matches!(error, Classes { .. } | Stale { .. } | Os { .. } | Defect)
 }
 
 /// Opens until that succeeds, cannot succeed, or nobody waits any more.
@@ -115,7 +117,9 @@ fn keep_opening(waiting: &Weak<Opening>, open: &Open) {
     let _ = setpriority_process(None, NICENESS);
     let mut pause = PAUSE_SHORTEST;
     loop {
-        let opened = open();
+        // A panic would leave those who wait without an answer, for good.
+        let opened =
+            catch_unwind(AssertUnwindSafe(open)).unwrap_or_else(|_| Err(ProbeError::Defect));
         if !waiting.upgrade().is_some_and(|opening| opening.note(opened)) {
             return;
         }
@@ -371,6 +375,20 @@ mod tests {
         let mut handle = source.another();
         let error = handle.wait().expect_err("who waits hears of the first try");
         assert!(error.to_string().contains('7'), "{error}");
+        await_ready(&mut *handle);
+    }
+
+    #[test]
+    fn a_panic_is_told_and_tried_again() {
+        let tries = AtomicU32::new(0);
+        let open = move || match tries.fetch_add(1, Relaxed) {
+            0 => panic!("on purpose"),
+            _ => boxed(),
+        };
+        let source = Deferred::new(computed().universe(), Provenance::Declared, open);
+        let mut handle = source.another();
+        let error = handle.wait().expect_err("who waits hears of the first try");
+        assert!(error.to_string().contains("report"), "{error}");
         await_ready(&mut *handle);
     }
 
