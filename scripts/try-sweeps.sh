@@ -185,17 +185,17 @@ munged --foreground --force --key-file "$work/own/munge.key" --socket "$work/own
     --pid-file "$work/own/munge.pid" --seed-file "$work/own/munge.seed" --log-file "$work/munge.log" \
     2>/dev/null &
 started+=($!)
-await 60 munge -S "$work/own/munge.socket" -n
+await 120 munge -S "$work/own/munge.socket" -n
 "$(find_daemon slurmctld)" -D -i > "$work/slurmctld.log" 2>&1 &
 started+=($!)
-await 60 scontrol ping
+await 120 scontrol ping
 start_node
 is_node() { sinfo -h -o %T | grep -qx "$1"; }
-await 120 is_node idle
+await 300 is_node idle
 
 echo "== Snakemake on Slurm"
 prepare slurm
-timeout 600 "${snakemake[@]}" "$profiles/slurm" --set-threads unit="$(nproc)" --slurm-status-command squeue \
+timeout 1200 "${snakemake[@]}" "$profiles/slurm" --set-threads unit="$(nproc)" --slurm-status-command squeue \
     --slurm-init-seconds-before-status-checks 5 > "$work/snakemake-slurm.log" 2>&1 &
 sweeping=$!
 started+=("$sweeping")
@@ -203,14 +203,14 @@ started+=("$sweeping")
 kept() { find results/kept -name '*.jsonl' -newer "$work/mark" -exec grep -h '"point"' {} + 2>/dev/null | wc -l; }
 is_under_way() { [ "$(kept)" -gt 0 ]; }
 touch "$work/mark"
-await 240 is_under_way
+await 600 is_under_way
 kill -KILL "$node_pid"
 wait "$node_pid" 2>/dev/null || true
 echo "the node ended, with $(kept) points of a unit of 64 finished"
-await 120 is_node 'down\*'
+await 300 is_node 'down\*'
 touch "$work/mark"
 start_node
-await 240 is_under_way
+await 600 is_under_way
 job=$(squeue -h -t R -o %i | head -n 1)
 scancel "$job"
 echo "job $job was cancelled, with $(kept) points of a unit of 64 finished"
