@@ -71,6 +71,11 @@ impl SuiteVerdict {
         }
     }
 
+    /// Adds the figure of a promise of which nothing may be missed: what was, so far.
+    pub fn figure_of_missed(&mut self, id: &'static str, of: &str) {
+        self.worst(id, of, self.missed.len() as f64, None);
+    }
+
     /// The numbers of a column.
     pub fn column(&self, name: &str) -> Vec<f64> {
         self.rows.iter().filter_map(|row| row.get(name)?.as_f64()).collect()

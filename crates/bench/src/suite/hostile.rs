@@ -78,7 +78,9 @@ impl Suite for Hostile {
         if self.self_test {
             return self_test(bench, self, verdict);
         }
-        Campaign::start(bench, self, None)?.attend(verdict)
+        Campaign::start(bench, self, None)?.attend(verdict)?;
+        verdict.figure_of_missed("P25", &word(self.by));
+        Ok(())
     }
 }
 
