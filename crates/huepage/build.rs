@@ -17,7 +17,12 @@ const PLUGINS: [(&str, &str, &[&str]); 4] = [
     ("qemu-lab", "libhuepage_qemu_lab_3.so", &["--cfg=since_9_0"]),
 ];
 /// What they compile besides.
-const SHARED: [&str; 2] = ["crates/linux/src/sensors/records", "crates/model/src/lab.rs"];
+const SHARED: [&str; 4] = [
+    "crates/linux/src/sensors/records",
+    "crates/model/src/lab.rs",
+    "crates/model/src/page_tables.rs",
+    "crates/model/src/translations.rs",
+];
 
 fn main() {
     let own = PathBuf::from(env::var_os("CARGO_MANIFEST_DIR").expect("cargo sets it"));

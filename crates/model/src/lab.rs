@@ -1,6 +1,7 @@
 //! What the plugin of the lab sends, in words of 64 bits: an access to memory by its physical address,
 //! a mark that a guest made, or what an emulated PMU is made of: instructions, and the address of a load as the
-//! program has it. The plugin compiles this file as well; it uses nothing else.
+//! program has it; and what TLBs are made of: pages, and what becomes of them. The plugin compiles this file as
+//! well; it uses nothing else.
 
 const ADDRESS_BITS: u32 = 44;
 const STORE: u64 = 1 << ADDRESS_BITS;
@@ -35,6 +36,13 @@ pub enum LabMark {
     Sampled = 6,
     /// Not a guest's: instructions of programs on this processor since the last such word.
     Instructions = 7,
+    /// Not a guest's: this processor translates by another page table; with the frame of its root.
+    Root = 8,
+    /// Not a guest's: the next access is to this page, and so are all that follow to the same frame until another
+    /// page is told; with a [`LabPage`].
+    Page = 9,
+    /// Not a guest's: a page of the table that this processor translates by has lost its frame; with a [`LabPage`].
+    Gone = 10,
 }
 
 /// A store of the kernel to the page of turns says that the processor runs a program of owner N from now
@@ -49,6 +57,52 @@ pub const DIGITS: usize = 4;
 /// log2 of the values of a digit.
 pub const DIGIT_BITS: u32 = 6;
 
+/// Behind the places of digits, where TLBs are wanted: what is stored there is where the kernel has the root of the
+/// page table that the processor translates by from now on.
+pub const ROOT_AT: u64 = DIGITS_AT + ((DIGITS as u64 * 8) << DIGIT_BITS);
+
+/// A page by the guest's page table, as words carry it: the number of a base page of it, and how large it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct LabPage(pub u64);
+
+impl LabPage {
+    /// Bits of a page's number: those of addresses of 57 bits.
+    pub const NUMBER_BITS: u32 = 45;
+    /// Bits of all.
+    pub const BITS: u32 = Self::NUMBER_BITS + 2;
+    /// The level that says that no table has it.
+    const NONE: u64 = 3;
+
+    /// A page whose entry is on a level of the table: 0 is 4 KiB, 1 is 2 MiB, 2 is 1 GiB; none: no table has it.
+    pub const fn new(number: u64, level: Option<u32>) -> LabPage {
+        let level = match level {
+            Some(level) if level < 3 => level as u64,
+            _ => Self::NONE,
+        };
+        LabPage(number & ((1 << Self::NUMBER_BITS) - 1) | level << Self::NUMBER_BITS)
+    }
+
+    /// The number of the base page, without what canonical addresses repeat.
+    pub const fn number(self) -> u64 {
+        self.0 & ((1 << Self::NUMBER_BITS) - 1)
+    }
+
+    /// The level of its entry; none: no table has it.
+    pub const fn level(self) -> Option<u32> {
+        match self.0 >> Self::NUMBER_BITS & 3 {
+            0 => Some(0),
+            1 => Some(1),
+            2 => Some(2),
+            _ => None,
+        }
+    }
+
+    /// Whether it is in the kernel's half of all addresses.
+    pub const fn is_kernel(self) -> bool {
+        self.0 >> (Self::NUMBER_BITS - 1) & 1 == 1
+    }
+}
+
 impl LabMark {
     /// By its number.
     pub const fn of(number: u64) -> Option<LabMark> {
@@ -60,6 +114,9 @@ impl LabMark {
             5 => Some(LabMark::Ask),
             6 => Some(LabMark::Sampled),
             7 => Some(LabMark::Instructions),
+            8 => Some(LabMark::Root),
+            9 => Some(LabMark::Page),
+            10 => Some(LabMark::Gone),
             _ => None,
         }
     }

@@ -2,9 +2,11 @@
 //! physical address, to standard output, which `huepage lab` reads. It only streams: what caches do
 //! with the accesses, whose they are and which of them count is decided at the other end.
 //!
-//! Guests talk to it by an instruction that does nothing (`word::mark_instruction`). Nothing is
+//! Guests talk to it by an instruction that does nothing (`lab::MARK_BYTES`). Nothing is
 //! streamed before the first mark, and accesses cost nothing until then: blocks translated before have
 //! no call at each access, and one at most themselves (see `turns`). Loaded as `-plugin libhuepage_qemu_lab.so`.
+//!
+//! With `low=N,memory=FILE` it also tells pages by the guest's page tables (see `pages`).
 //!
 //! With `sampled=N` it also streams what a PMU is made of (see `pmu`): the guest may ask what that has seen, and waits
 //! until the reader has answered by a byte on standard input.
@@ -14,24 +16,32 @@
 #[path = "../../qemu-trace/src/api.rs"]
 #[allow(dead_code, reason = "the other plugin uses the rest")]
 mod api;
-mod pmu;
-mod stream;
-mod turns;
 #[path = "../../../crates/model/src/lab.rs"]
 #[allow(dead_code, reason = "the reader uses the rest")]
-mod word;
+mod lab;
+#[path = "../../../crates/model/src/page_tables.rs"]
+mod page_tables;
+mod pages;
+mod pmu;
+mod stream;
+#[path = "../../../crates/model/src/translations.rs"]
+mod translations;
+mod turn_page;
+mod turns;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use word::{LabMark, LabWord, MARK_BYTES};
+use lab::{LabMark, LabWord, MARK_BYTES};
 
 /// Whether blocks that are translated get calls at accesses: from the first mark to the end.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 /// Whether accesses are streamed: until the last mark.
 static STREAMED: AtomicBool = AtomicBool::new(false);
+/// Bytes of the guest's memory below other things; said before what memory that is.
+static LOW: AtomicU64 = AtomicU64::new(0);
 /// Our number.
 static ID: AtomicU64 = AtomicU64::new(0);
 
@@ -58,19 +68,31 @@ pub unsafe extern "C" fn qemu_plugin_install(
     for at in 0..usize::try_from(count).unwrap_or(0) {
         // SAFETY: as promised by the caller.
         let argument = unsafe { CStr::from_ptr(*arguments.add(at)) }.to_string_lossy();
-        let number = |key| argument.strip_prefix(key).and_then(|n| n.parse().ok());
-        match (number("turns="), number("sampled=")) {
-            (Some(length), _) => turns::set_length(length),
-            (_, Some(period)) => pmu::begin(period),
-            _ => {
-                eprintln!("huepage: what is `{argument}` to the lab's plugin?");
-                return 1;
-            }
+        if let Err(wrong) = obey(&argument) {
+            eprintln!("huepage: `{argument}` for the lab's plugin: {wrong}");
+            return 1;
         }
     }
     ID.store(id, Relaxed);
     register(id);
     0
+}
+
+/// Does what an argument of the plugin says.
+fn obey(argument: &str) -> Result<(), String> {
+    let (key, value) = argument.split_once('=').ok_or("no value")?;
+    let number = || value.parse::<u64>().map_err(|_| "no number".to_owned());
+    match key {
+        "turns" => turns::set_length(number()?),
+        "sampled" => pmu::begin(number()?),
+        "low" => LOW.store(number()?, Relaxed),
+        // SAFETY: QEMU installs plugins before the guest runs.
+        "memory" => unsafe {
+            pages::begin(value, LOW.load(Relaxed)).map_err(|error| error.to_string())?;
+        },
+        _ => return Err("what is that?".to_owned()),
+    }
+    Ok(())
 }
 
 extern "C" fn register(id: api::Id) {
@@ -100,7 +122,7 @@ extern "C" fn translated(_: api::Id, block: *mut api::Block) {
         for index in 0..api::qemu_plugin_tb_n_insns(block) {
             let insn = api::qemu_plugin_tb_get_insn(block, index);
             let bytes = api::instruction::<MARK_BYTES>(insn);
-            if let Some(mark) = bytes.and_then(|bytes| word::marked(&bytes)) {
+            if let Some(mark) = bytes.and_then(|bytes| lab::marked(&bytes)) {
                 let data = std::ptr::without_provenance_mut(mark as usize);
                 api::qemu_plugin_register_vcpu_insn_exec_cb(insn, marked, api::NO_REGISTERS, data);
             }
@@ -129,7 +151,7 @@ extern "C" fn marked(cpu: c_uint, data: *mut c_void) {
     if STREAMED.load(Relaxed) {
         pmu::tell_instructions(cpu);
         if mark == LabMark::TurnPage {
-            pmu::await_page(cpu);
+            turn_page::await_page(cpu);
         }
         stream::push(LabWord::mark(cpu, mark));
         if mark == LabMark::Ask {
@@ -161,6 +183,8 @@ extern "C" fn accessed(cpu: c_uint, info: api::MemInfo, address: u64, _: *mut c_
         (physical, api::qemu_plugin_mem_size_shift(info), api::qemu_plugin_mem_is_store(info))
     };
     let word = LabWord::access(cpu, physical, size, store, address >> 63 != 0);
+    turn_page::note(word);
+    pages::note(word, address);
     pmu::note(word, address);
     stream::push(word);
     turns::accessed(ID.load(Relaxed), cpu);

@@ -7,10 +7,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 
 use crate::api;
-use crate::word::{LabMark, LabWord};
-use crate::{stream, turns};
+use crate::lab::{LabMark, LabWord};
+use crate::{stream, turn_page, turns};
 
-const PAGE: u64 = 4096;
 /// Addresses that a word cannot hold are not sampled.
 const ADDRESS_BITS: u32 = 49;
 
@@ -23,10 +22,6 @@ static CHANCE: AtomicU64 = AtomicU64::new(1);
 static INSTRUCTIONS: AtomicU64 = AtomicU64::new(0);
 /// The processor that makes them.
 static CPU: AtomicU32 = AtomicU32::new(0);
-/// The page into which the guest's kernel says whose turn it is; 0: not known.
-static TURN_PAGE: AtomicU64 = AtomicU64::new(0);
-/// A processor whose next access by a program is to that page; none: the last number.
-static AWAITED: AtomicU32 = AtomicU32::new(u32::MAX);
 
 /// There is a PMU, which samples one load in `period`.
 pub fn begin(period: u64) {
@@ -59,11 +54,6 @@ pub unsafe fn translated(block: *mut api::Block) {
     let _ = block;
 }
 
-/// The guest says next which page its turns are told in.
-pub fn await_page(cpu: u32) {
-    AWAITED.store(cpu, Relaxed);
-}
-
 /// Tells the instructions made since the last time; a processor goes on.
 pub fn tell_instructions(cpu: u32) {
     if !is_there() {
@@ -83,20 +73,14 @@ pub fn note(word: LabWord, address: u64) {
         return;
     }
     let cpu = word.cpu() as u32;
-    let page = word.address() & !(PAGE - 1);
     if word.is_kernel() {
-        let turn = word.is_store() && page == TURN_PAGE.load(Relaxed);
-        if turn || cpu != CPU.load(Relaxed) {
+        if turn_page::stored(word).is_some() || cpu != CPU.load(Relaxed) {
             tell_instructions(cpu);
         }
         return;
     }
     if cpu != CPU.load(Relaxed) {
         tell_instructions(cpu);
-    }
-    if AWAITED.load(Relaxed) == cpu {
-        AWAITED.store(u32::MAX, Relaxed);
-        TURN_PAGE.store(page, Relaxed);
     }
     if !word.is_store() && is_due() && address >> ADDRESS_BITS == 0 {
         stream::push(LabWord::told(cpu, LabMark::Sampled, address));

@@ -9,8 +9,8 @@ use std::mem::ManuallyDrop;
 use std::os::fd::FromRawFd;
 use std::sync::{Mutex, PoisonError};
 
+use crate::lab::LabWord;
 use crate::turns;
-use crate::word::LabWord;
 
 /// Words that are written at once.
 const CHUNK: usize = 8 << 10;
