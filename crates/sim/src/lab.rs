@@ -4,9 +4,10 @@
 //!
 //! Whose access it is: the guest stores the number of the program that a processor runs next into a page
 //! of its own, and that store passes by here like any other (see [`huepage_model::lab`]). Where the guest has a PMU,
-//! [`pmu`] is what that sees.
+//! [`pmu`] is what that sees. Where the emulator tells pages, [`tlbs`] translate them.
 
 pub mod pmu;
+pub mod tlbs;
 
 use std::ops::Range;
 
@@ -20,6 +21,7 @@ use crate::machine::Machine;
 use crate::record::{AccessKind, Record};
 use crate::system::{caches, stalls};
 use pmu::LabPmu;
+use tlbs::{LabTlbs, TlbRow, TlbWork};
 
 /// Whose accesses there are: those of programs, and last those to addresses of the kernel.
 pub const CLASSES: usize = OWNERS + 1;
@@ -43,6 +45,9 @@ pub struct ClassCounts {
     pub accesses: u64,
     /// At each level on the way to memory: lines asked for, and those not found.
     pub levels: Vec<LevelCounts>,
+    /// Where pages are told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tlb: Option<TlbWork>,
     /// Where there is a PMU and the class is a program's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work: Option<WorkCounts>,
@@ -53,7 +58,8 @@ pub struct ClassCounts {
 pub struct WorkCounts {
     /// Instructions in user mode.
     pub instructions: u64,
-    /// Cycles: one for each, and what the machine's description says that lines take beyond the nearest cache.
+    /// Cycles: one for each, and what the machine's description says that lines take beyond the nearest cache, and
+    /// pages beyond the nearest TLB.
     pub cycles: u64,
 }
 
@@ -82,6 +88,7 @@ pub struct EmulatedCaches {
     /// The memory of the device that a guest has for its PMU, which goes past the caches; empty: there is none.
     device: Range<u64>,
     pmu: Option<Box<LabPmu>>,
+    tlbs: Option<Box<LabTlbs>>,
     /// Cycles beyond the nearest cache's, by the depth that answers.
     stalls: Vec<u64>,
     counted: bool,
@@ -102,6 +109,17 @@ pub struct EmulatedCaches {
 struct CoreWay {
     path: Path,
     last: usize,
+    /// The way of its page-table walker.
+    walk: Path,
+}
+
+/// Fails where a nearest cache cannot be asked by physical addresses.
+fn check_physical(hierarchy: &Hierarchy, ways: &[CoreWay]) -> Result<(), UnfitMachine> {
+    if ways.iter().all(|way| !hierarchy.is_virtual(&way.path)) {
+        return Ok(());
+    }
+    let what = "the nearest cache is indexed by virtual addresses; give `index_by = \"physical\"`";
+    Err(UnfitMachine(what.into()))
 }
 
 /// Whose turn it is on each processor.
@@ -155,13 +173,9 @@ impl EmulatedCaches {
         hierarchy.log_departures(true);
         let ways: Vec<CoreWay> = paths
             .into_iter()
-            .map(|[path, ..]| CoreWay { last: hierarchy.end_of(&path), path })
+            .map(|[path, _, walk]| CoreWay { last: hierarchy.end_of(&path), path, walk })
             .collect();
-        if ways.iter().any(|way| hierarchy.is_virtual(&way.path)) {
-            let what =
-                "the nearest cache is indexed by virtual addresses; give `index_by = \"physical\"`";
-            return Err(UnfitMachine(what.into()));
-        }
+        check_physical(&hierarchy, &ways)?;
         let bits = |at: usize| hierarchy.caches()[at].line_bits();
         Ok(EmulatedCaches {
             line_bits: bits(ways[0].path.first()),
@@ -173,6 +187,7 @@ impl EmulatedCaches {
             turns: Turns { owner: vec![0; 256], ..Turns::default() },
             device: 0..0,
             pmu: None,
+            tlbs: None,
             stalls: stalls(machine, &data),
             counted: false,
             accesses: [0; CLASSES],
@@ -214,6 +229,9 @@ impl EmulatedCaches {
                 self.instructions[class] += word.number() * u64::from(self.counted);
                 self.pmu.iter_mut().for_each(|pmu| pmu.executed(cpu, word.number()));
             }
+            LabMark::Root | LabMark::Page | LabMark::Gone => {
+                self.tlbs.iter_mut().for_each(|tlbs| tlbs.told(cpu, mark, word.number()));
+            }
         }
         mark == LabMark::End
     }
@@ -222,6 +240,12 @@ impl EmulatedCaches {
     pub fn with_pmu(&mut self, machine: &Machine, device: Range<u64>) {
         self.device = device;
         self.pmu = Some(Box::new(LabPmu::new(machine)));
+    }
+
+    /// The emulator tells pages, for the TLBs of the machine; whether that has any for data.
+    pub fn with_tlbs(&mut self, machine: &Machine) -> bool {
+        self.tlbs = LabTlbs::new(machine).map(Box::new);
+        self.tlbs.is_some()
     }
 
     /// What its PMU has seen, if it has one.
@@ -268,6 +292,7 @@ impl EmulatedCaches {
     }
 
     fn touch(&mut self, word: LabWord, class: usize, address: u64) {
+        self.translate(word.cpu(), class, address);
         let way = &self.ways[word.cpu()];
         let kind = if word.is_store() { AccessKind::Store } else { AccessKind::Load };
         let depth = self.hierarchy.access(&way.path, address, kind);
@@ -279,6 +304,30 @@ impl EmulatedCaches {
         }
         if depth + 1 >= way.path.levels() {
             self.note_owner(class, address);
+        }
+        if !self.hierarchy.departures().is_empty() {
+            self.note_departures(class);
+        }
+    }
+
+    /// Looks the page up where pages are told. What walkers evict leaves for who has them walk.
+    #[inline(always)]
+    fn translate(&mut self, cpu: usize, class: usize, address: u64) {
+        let Some(tlbs) = &mut self.tlbs else { return };
+        let walk = &self.ways[cpu].walk;
+        let who = (cpu, class, self.counted);
+        let cycles = tlbs.look_up(who, address, &mut self.hierarchy, walk);
+        if cycles > 0 {
+            self.after_walk(cpu, class, cycles);
+        }
+    }
+
+    #[cold]
+    fn after_walk(&mut self, cpu: usize, class: usize, cycles: u64) {
+        if class != KERNEL
+            && let Some(pmu) = &mut self.pmu
+        {
+            pmu.waited(cpu, cycles);
         }
         if !self.hierarchy.departures().is_empty() {
             self.note_departures(class);
@@ -312,13 +361,15 @@ impl EmulatedCaches {
         let levels = (0..self.ways[0].path.levels()).map(level).collect();
         let work = self.pmu.is_some() && class != KERNEL;
         let work = work.then(|| self.work(class));
-        ClassCounts { accesses: self.accesses[class], levels, work }
+        let tlb = self.tlbs.as_ref().map(|tlbs| tlbs.work(class));
+        ClassCounts { accesses: self.accesses[class], levels, tlb, work }
     }
 
     fn work(&self, class: usize) -> WorkCounts {
         let instructions = self.instructions[class];
         let waits = self.found[class].iter().zip(&self.stalls).map(|(lines, stall)| lines * stall);
-        WorkCounts { instructions, cycles: instructions + waits.sum::<u64>() }
+        let translated = self.tlbs.as_ref().map_or(0, |tlbs| tlbs.work(class).cycles);
+        WorkCounts { instructions, cycles: instructions + waits.sum::<u64>() + translated }
     }
 
     /// Lines that `owner` had asked the last level for, and that left it as `by` asked for others.
@@ -335,6 +386,14 @@ impl EmulatedCaches {
             sums[spec].1.add(&cache.counts);
         }
         sums
+    }
+}
+
+impl EmulatedCaches {
+    /// Each TLB of the machine's description with its counts since the first mark, summed over its copies; nothing
+    /// where pages are not told.
+    pub fn tlb_totals(&self) -> Vec<TlbRow> {
+        self.tlbs.as_ref().map_or_else(Vec::new, |tlbs| tlbs.totals())
     }
 }
 

@@ -7,6 +7,7 @@
 pub mod bytes;
 pub mod cache;
 pub mod cml;
+mod core_tlbs;
 pub mod cost;
 pub mod division;
 pub mod experiment;

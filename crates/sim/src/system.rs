@@ -25,18 +25,19 @@ use huepage_color::{Pfn, VirtAddr, Vpn};
 use huepage_policy::Event;
 use serde::{Deserialize, Serialize};
 
-pub(crate) use build::{caches, stalls};
+pub(crate) use build::{caches, stalls, walk_stalls};
 pub use files::{PageCacheState, file_number};
 pub use report::{ColorCounts, Report, SpaceReport};
 pub use threads::OneThread;
 pub use waits::MemoryWait;
 
 use crate::cache::{Hierarchy, Path};
+use crate::core_tlbs::{Further, ask_further, read_entries};
 use crate::cost::{MAX_DEPTH, ProgramCosts};
 use crate::feedback::Watch;
 use crate::frames::{Frames, OutOfFrames, Owner};
 use crate::heat::Heat;
-use crate::machine::{Machine, TlbFill};
+use crate::machine::Machine;
 use crate::record::{AccessKind, Record};
 use crate::space::{PageMapping, Space};
 use crate::tlb::{Tlb, TlbPage};
@@ -353,37 +354,18 @@ impl System {
     }
 
     /// The nearest TLB has entered the page in place of `victim`; the others are asked in turn.
-    /// Levels that do not take pages of its size take no time.
     fn fill_from(
         &mut self,
         core: usize,
         side: usize,
         page: TlbPage,
-        mut victim: Option<TlbPage>,
+        victim: Option<TlbPage>,
     ) -> Result<(), RunError> {
-        let mine = &mut self.cores[core];
-        let (mut cycles, mut found, mut last) = (0, false, None);
-        for (depth, &level) in mine.tlb_paths[side].iter().enumerate() {
-            if !mine.tlbs[level].takes(page.order) {
-                continue;
-            }
-            last = Some(level);
-            cycles += self.machine.tlb[level].latency;
-            if depth == 0 {
-                continue;
-            }
-            match mine.tlbs[level].access(page) {
-                Ok(()) => {
-                    found = true;
-                    break;
-                }
-                Err(gone) => victim = gone,
-            }
-        }
-        if !found {
-            // A page that no level takes is filled in as the farthest level has it.
-            let last = last.or(mine.tlb_paths[side].last().copied());
-            cycles += self.miss_all_tlbs(core, page, victim, last)?;
+        let Core { tlbs, tlb_paths, .. } = &mut self.cores[core];
+        let further = ask_further(&self.machine, tlbs, &tlb_paths[side], page, victim);
+        let mut cycles = further.cycles;
+        if further.found.is_none() {
+            cycles += self.miss_all_tlbs(core, page, &further)?;
         }
         self.spaces[usize::from(page.space)].costs.tlb_cycles += cycles;
         Ok(())
@@ -394,17 +376,16 @@ impl System {
         &mut self,
         core: usize,
         page: TlbPage,
-        victim: Option<TlbPage>,
-        last: Option<usize>,
+        further: &Further,
     ) -> Result<u64, RunError> {
         self.walks += 1;
-        let software = last.is_some_and(|at| self.machine.tlb[at].fill == TlbFill::Software);
+        let software = further.is_by_software(&self.machine);
         let cycles = if software {
             self.machine.handler_latency
         } else {
             self.machine.walk_latency + self.walk(core, page)?
         };
-        Ok(cycles + self.tell_tlb_miss(page, victim, software))
+        Ok(cycles + self.tell_tlb_miss(page, further.victim, software))
     }
 
     /// Reads page table entries through the caches, where the machine's walker does; the
@@ -416,19 +397,9 @@ impl System {
         let base = Vpn(page.number << page.order);
         let skip = cache.skip(page.space, base, page.order, spec.levels);
         let walk = self.find_entries(page.space, base, page.order)?;
-        let mut cycles = 0;
-        for entry in walk.entries(skip) {
-            let path = &self.cores[core].walk_path;
-            let depth = if self.walk_depth > 0 {
-                self.hierarchy.read_aside(path, entry.0)
-            } else {
-                self.hierarchy.access(path, entry.0, AccessKind::Load)
-            };
-            let read = self.walk_stalls[depth];
-            self.hierarchy.now += read;
-            cycles += read + self.hierarchy.take_extra();
-        }
-        Ok(cycles)
+        let way = (&self.cores[core].walk_path, self.walk_depth > 0);
+        let entries = walk.entries(skip).iter().map(|entry| entry.0);
+        Ok(read_entries(&mut self.hierarchy, way, &self.walk_stalls, entries))
     }
 
     /// Where a walk for a page leads. Tables that are not there yet get frames, for which file

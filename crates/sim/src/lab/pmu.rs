@@ -34,6 +34,8 @@ struct Counts {
     accesses: u64,
     /// Lines by the depth at which they were found.
     found: [u64; DEPTHS],
+    /// Cycles that pages took beyond the nearest TLB.
+    translated: u64,
     /// When it was given a processor last.
     turn: u64,
 }
@@ -162,17 +164,22 @@ impl LabPmu {
         }
     }
 
+    /// A page took so many cycles beyond the nearest TLB.
+    pub(super) fn waited(&mut self, cpu: usize, cycles: u64) {
+        self.counts(cpu).into_iter().for_each(|counts| counts.translated += cycles);
+    }
+
     /// An access went past the caches.
     pub(super) fn passed_by(&mut self, cpu: usize) {
         self.running[cpu].sampled = None;
     }
 
     fn row(&self, counts: &Counts) -> ProcessRow {
-        let Counts { pid, instructions, accesses, ref found, .. } = *counts;
+        let Counts { pid, instructions, accesses, ref found, translated, .. } = *counts;
         let mut row = ProcessRow {
             pid,
             instructions,
-            cycles: instructions,
+            cycles: instructions + translated,
             accesses,
             ..ProcessRow::default()
         };

@@ -41,7 +41,7 @@ impl System {
             extras: late || machine.cache.iter().any(takes_time),
             timed: late || machine.cache.iter().any(|spec| spec.write_buffer.is_some()),
             walk_depth,
-            walk_stalls: stalls(&machine, &data)[walk_depth..].to_vec(),
+            walk_stalls: walk_stalls(&machine, &data),
             copy: CopyCost::Simulated,
             colored: None,
             colors: ColorCounts::default(),
@@ -113,6 +113,12 @@ pub(crate) fn stalls(machine: &Machine, path: &[usize]) -> Vec<u64> {
     let nearest = path.first().map_or(0, |&i| machine.cache[i].latency);
     let caches = path.iter().map(|&i| machine.cache[i].latency);
     caches.chain([machine.memory_latency]).map(|cycles| cycles.saturating_sub(nearest)).collect()
+}
+
+/// Cycles of a walker's read, by the depth from the first cache that it asks on.
+pub(crate) fn walk_stalls(machine: &Machine, data: &[usize]) -> Vec<u64> {
+    let passed = machine.walk.as_ref().map_or(0, |spec| depth_of(machine, data, spec));
+    stalls(machine, data).split_off(passed)
 }
 
 /// Cycles of a look-up for data, by the level of TLB that answers: the nearest one's count only

@@ -10,6 +10,7 @@ mod conflicts;
 mod features;
 mod heat;
 mod lab;
+mod lab_tlbs;
 mod machine_files;
 mod machines;
 mod page_cache;
