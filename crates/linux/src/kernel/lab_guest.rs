@@ -8,7 +8,7 @@
 use std::arch::asm;
 use std::io;
 
-use huepage_model::lab::{DIGIT_BITS, DIGITS, DIGITS_AT, LabMark, OWNER_STRIDE, OWNERS};
+use huepage_model::lab::{DIGIT_BITS, DIGITS, DIGITS_AT, LabMark, OWNER_STRIDE, OWNERS, ROOT_AT};
 
 use super::bpf::btf::{Btf, VMLINUX};
 use super::bpf::code::{Code, If, Insn, Label, Op, Reg};
@@ -59,7 +59,11 @@ pub fn mark(mark: LabMark) {
         LabMark::End => nop!(LabMark::End),
         LabMark::Ask => nop!(LabMark::Ask),
         // What only the emulator says.
-        LabMark::Sampled | LabMark::Instructions => {}
+        LabMark::Sampled
+        | LabMark::Instructions
+        | LabMark::Root
+        | LabMark::Page
+        | LabMark::Gone => {}
     }
 }
 
@@ -76,21 +80,27 @@ pub struct TurnTeller {
 }
 
 impl TurnTeller {
-    /// Begins; for a PMU it also tells the number of the process.
+    /// Begins; for a PMU it also tells the number of the process, and for TLBs the root of its page table.
     ///
     /// # Errors
     /// When the kernel has no BPF, or does not tell its types.
-    pub fn start(pmu: bool) -> Result<TurnTeller, TurnsError> {
+    pub fn start(pmu: bool, tlbs: bool) -> Result<TurnTeller, TurnsError> {
         let wrong = |what: &BpfError| TurnsError(what.to_string());
         let blob = std::fs::read(VMLINUX).map_err(|e| TurnsError(format!("{VMLINUX}: {e}")))?;
-        let offset = |member: &str| {
-            let offset = Btf::parse(&blob).and_then(|btf| btf.offset("task_struct", member));
+        let types = Btf::parse(&blob);
+        let offset = |of: &str, member: &str| {
+            let offset = types.as_ref().and_then(|types| types.offset(of, member));
             let offset = offset.and_then(|offset| i32::try_from(offset).ok());
-            offset.ok_or_else(|| TurnsError(format!("task_struct has no {member}")))
+            offset.ok_or_else(|| TurnsError(format!("{of} has no {member}")))
         };
-        let (personality, pid) = (offset("personality")?, offset("tgid")?);
+        let task = |member: &str| offset("task_struct", member);
+        let what = TaskMembers {
+            personality: task("personality")?,
+            pid: pmu.then(|| task("tgid")).transpose()?,
+            root: tlbs.then(|| Ok((task("mm")?, offset("mm_struct", "pgd")?))).transpose()?,
+        };
         let page: Shared<TurnPage> = Shared::new().map_err(|e| wrong(&e))?;
-        let code = tell(page.map(), personality, Some(pid).filter(|_| pmu));
+        let code = tell(page.map(), &what);
         let program = Program::load(&code).map_err(|e| wrong(&e))?;
         let attached = program.attach(c"sched_switch").map_err(|e| wrong(&e))?;
         Ok(TurnTeller { page, _attached: attached })
@@ -108,21 +118,37 @@ impl TurnTeller {
     }
 }
 
+/// Where what is told is in a task.
+struct TaskMembers {
+    personality: i32,
+    /// The number of its process.
+    pid: Option<i32>,
+    /// The memory of its process, and in that the root of its page table.
+    root: Option<(i32, i32)>,
+}
+
 /// Stores something at the place of the owner of the task that is switched to, and, where its process is wanted, at
-/// the places of the digits of that. The tracepoint's third argument is that task.
-fn tell(map: i32, personality: i32, pid: Option<i32>) -> Vec<Insn> {
+/// the places of the digits of that; the root of its page table, where that is wanted, as it is. The tracepoint's third
+/// argument is that task.
+fn tell(map: i32, what: &TaskMembers) -> Vec<Insn> {
     let mut code = Code::default();
     let failed = code.label();
     code.load(Reg::R8, (Reg::R1, 16));
     code.map(Reg::R6, map);
-    member(&mut code, personality, failed);
+    member(&mut code, what.personality, failed);
     code.op(Op::Right, Reg::R7, OWNER_AT.cast_signed());
     code.op(Op::Multiply, Reg::R7, OWNER_STRIDE_BYTES);
     code.op_reg(Op::Add, Reg::R7, Reg::R6);
     code.store((Reg::R7, 0), Reg::R0);
-    if let Some(pid) = pid {
+    if let Some(pid) = what.pid {
         member(&mut code, pid, failed);
         (0..DIGITS).for_each(|digit| tell_digit(&mut code, digit));
+    }
+    if let Some((memory, root)) = what.root {
+        // Tasks of the kernel have no memory, and go on with the table that is there.
+        pointer(&mut code, Reg::R8, memory, failed);
+        pointer(&mut code, Reg::R7, root, failed);
+        code.store((Reg::R6, ROOT_AT_BYTE), Reg::R7);
     }
     code.place(failed);
     code.exit(0);
@@ -131,14 +157,26 @@ fn tell(map: i32, personality: i32, pid: Option<i32>) -> Vec<Insn> {
 
 /// Loads 32 bits of the task in R8 into R7, and 0 into R0.
 fn member(code: &mut Code, offset: i32, failed: Label) {
-    code.op_reg(Op::Set, Reg::R3, Reg::R8);
+    read(code, (Reg::R8, offset), 4, failed);
+    code.load_half(Reg::R7, (Reg::R10, -8));
+}
+
+/// Loads a pointer of what is at `from` into R7; one that is null is a failure.
+fn pointer(code: &mut Code, from: Reg, offset: i32, failed: Label) {
+    read(code, (from, offset), 8, failed);
+    code.load(Reg::R7, (Reg::R10, -8));
+    code.jump(If::Equal, (Reg::R7, 0), failed);
+}
+
+/// Reads some bytes of the kernel's memory onto the stack.
+fn read(code: &mut Code, (from, offset): (Reg, i32), bytes: i32, failed: Label) {
+    code.op_reg(Op::Set, Reg::R3, from);
     code.op(Op::Add, Reg::R3, offset);
     code.op_reg(Op::Set, Reg::R1, Reg::R10);
     code.op(Op::Add, Reg::R1, -8);
-    code.op(Op::Set, Reg::R2, 4);
+    code.op(Op::Set, Reg::R2, bytes);
     code.call(READ_KERNEL);
     code.jump(If::Differ, (Reg::R0, 0), failed);
-    code.load_half(Reg::R7, (Reg::R10, -8));
 }
 
 /// Stores something at the place of a digit of R7.
@@ -159,6 +197,9 @@ const _: () = assert!(OWNER_STRIDE_BYTES.unsigned_abs() as u64 == OWNER_STRIDE);
 /// [`DIGITS_AT`] likewise.
 const DIGITS_AT_BYTE: i32 = 1024;
 const _: () = assert!(DIGITS_AT_BYTE.unsigned_abs() as u64 == DIGITS_AT);
+/// [`ROOT_AT`] likewise.
+const ROOT_AT_BYTE: i16 = 3072;
+const _: () = assert!(ROOT_AT_BYTE.unsigned_abs() as u64 == ROOT_AT);
 
 #[cfg(test)]
 mod tests {
@@ -170,7 +211,8 @@ mod tests {
             mark(one);
         }
         let end = DIGITS_AT + ((DIGITS as u64 * 8) << DIGIT_BITS);
-        assert!(DIGITS_AT >= OWNERS as u64 * OWNER_STRIDE && end <= 4096, "all are in one page");
+        assert!(DIGITS_AT >= OWNERS as u64 * OWNER_STRIDE && end <= ROOT_AT, "apart");
+        assert!(ROOT_AT + 8 <= 4096, "all are in one page");
     }
 
     #[test]

@@ -18,6 +18,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::args::LabMachineArgs;
 use super::kernel_image;
+use super::shared_memory::SharedMemory;
 use crate::exit::{CmdError, ExitCode, bad_file};
 use crate::signals::Interrupt;
 
@@ -111,6 +112,8 @@ pub struct GuestFiles<'a> {
     pub answers: &'a Path,
     /// What its PMU has seen, and how many loads there are for each that it samples, if it has one.
     pub pmu: Option<(&'a Path, u64)>,
+    /// Its memory, where page tables in that are read.
+    pub memory: Option<&'a SharedMemory>,
 }
 
 /// The command line of a guest; `console`: what its first serial line is.
@@ -136,15 +139,7 @@ fn command(
     command.args(["-smp", &format!("{cpus},sockets=1,cores={cpus}")]);
     command.args(["-m", &format!("{}K", args.memory >> 10)]);
     command.args(nodes(args, cpus));
-    if let Some((path, _)) = files.pmu {
-        // Memory that is made first is where it says it is for plugins.
-        let own = format!("memory-backend-ram,id=own,size={}K", args.memory >> 10);
-        command.args(["-object", &own, "-machine", "memory-backend=own"]);
-        let mut seen = OsString::from("memory-backend-file,id=pmu,share=on,size=2M,mem-path=");
-        seen.push(path);
-        command.arg("-object").arg(seen);
-        command.args(["-device", "ivshmem-plain,memdev=pmu,addr=0x10"]);
-    }
+    command.args(devices(args, files));
     if args.fast {
         command.args(["-accel", "tcg,thread=multi"]);
     } else {
@@ -153,6 +148,35 @@ fn command(
     command.arg("-kernel").arg(files.kernel).arg("-initrd").arg(files.initramfs);
     command.args(["-append", format!("{KERNEL_LINE} {}", args.append).trim_end()]);
     command
+}
+
+/// Options for what others read and write in the guest: its memory, and the device that is its PMU.
+fn devices(args: &LabMachineArgs, files: &GuestFiles<'_>) -> Vec<OsString> {
+    let mut options: Vec<OsString> = Vec::new();
+    if files.pmu.is_some() || files.memory.is_some() {
+        // Memory that is made first is where it says it is for plugins.
+        let own = own_memory(args, files.memory);
+        options.extend(["-object", &own, "-machine", "memory-backend=own"].map(OsString::from));
+    }
+    if let Some((path, _)) = files.pmu {
+        let mut seen = OsString::from("memory-backend-file,id=pmu,share=on,size=2M,mem-path=");
+        seen.push(path);
+        let device = ["-device", "ivshmem-plain,memdev=pmu,addr=0x10"].map(OsString::from);
+        options.extend([OsString::from("-object"), seen].into_iter().chain(device));
+    }
+    options
+}
+
+/// The guest's memory, where others have to know where it is.
+fn own_memory(args: &LabMachineArgs, shared: Option<&SharedMemory>) -> String {
+    let size = args.memory >> 10;
+    match shared.map(SharedMemory::path) {
+        None => format!("memory-backend-ram,id=own,size={size}K"),
+        Some(path) => {
+            let path = path.display();
+            format!("memory-backend-file,id=own,share=on,size={size}K,mem-path={path}")
+        }
+    }
 }
 
 /// Options that divide processors and memory among NUMA nodes, if there are several.
@@ -186,12 +210,20 @@ pub fn pmu_memory(args: &LabMachineArgs) -> Range<u64> {
 }
 
 /// The option that loads the plugin.
-fn with_turns(plugin: PathBuf, args: &LabMachineArgs, pmu: Option<(&Path, u64)>) -> OsString {
+fn with_turns(
+    plugin: PathBuf,
+    args: &LabMachineArgs,
+    pmu: Option<(&Path, u64)>,
+    memory: Option<&SharedMemory>,
+) -> OsString {
     let mut option = plugin.into_os_string();
     if !args.fast {
         option.push(format!(",turns={TURN}"));
     }
     pmu.into_iter().for_each(|(_, period)| option.push(format!(",sampled={period}")));
+    if let Some(memory) = memory {
+        option.push(format!(",low={},memory={}", memory.low, memory.path().display()));
+    }
     option
 }
 
@@ -206,7 +238,7 @@ pub fn interactive(
     let mut command = command(found, args, cpus, files, "stdio");
     // Nothing is counted, but a busy processor leaves others hardly any time without turns.
     if let (false, Ok(plugin)) = (args.fast, found.plugin(args.fast)) {
-        command.arg("-plugin").arg(with_turns(plugin, args, None));
+        command.arg("-plugin").arg(with_turns(plugin, args, None, None));
     }
     let said = QemuLog::of(files);
     let child = command.stderr(said.create()?).spawn();
@@ -249,7 +281,8 @@ pub fn watched(
 ) -> Result<(), CmdError> {
     let console = format!("file:{}", files.console.display());
     let mut command = command(found, args, cpus, files, &console);
-    command.arg("-plugin").arg(with_turns(found.plugin(args.fast)?, args, files.pmu));
+    let plugin = with_turns(found.plugin(args.fast)?, args, files.pmu, files.memory);
+    command.arg("-plugin").arg(plugin);
     let said = QemuLog::of(files);
     let answers = if files.pmu.is_some() { Stdio::piped() } else { Stdio::null() };
     let child = command.stdin(answers).stdout(Stdio::piped()).stderr(said.create()?).spawn();

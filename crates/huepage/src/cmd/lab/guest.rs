@@ -47,7 +47,8 @@ const SAID: usize = 2000;
 pub fn run(plan: &Path) -> Result<u8, CmdError> {
     let text = fs::read(plan).map_err(|e| bad_file(plan, e))?;
     let plan: GuestPlan = parsed(&text).map_err(|e| bad_file(plan, e))?;
-    let teller = TurnTeller::start(plan.pmu).map_err(|e| CmdError::new(ExitCode::Kernel, e))?;
+    let teller = TurnTeller::start(plan.pmu, plan.tlbs);
+    let teller = teller.map_err(|e| CmdError::new(ExitCode::Kernel, e))?;
     let report = if plan.whole { whole(&plan, &teller)? } else { settled(&plan, &teller)? };
     let json = line(&report).map_err(CmdError::internal)?;
     fs::write(ANSWERS, json + "\n").map_err(|e| bad_file(Path::new(ANSWERS), e))?;

@@ -13,6 +13,7 @@ mod outcome;
 mod plan;
 mod recorder;
 mod seen_by_pmu;
+mod shared_memory;
 mod show;
 
 use std::fs;
@@ -39,6 +40,7 @@ use outcome::{Column, LabVerdict};
 use plan::{GuestPlan, GuestProgram, GuestReport, HUEPAGE, PLAN};
 use recorder::GuestRecorder;
 use seen_by_pmu::SeenByPmu;
+use shared_memory::SharedMemory;
 use show::LabReport;
 
 /// Runs the command.
@@ -75,6 +77,7 @@ pub fn record(args: &LabMachineArgs, words: Vec<String>, trace: &Path) -> Result
         cpus: lab.cpus,
         daemon: false,
         pmu: false,
+        tlbs: false,
         whole: true,
     };
     lab.ended(lab.recorded(&name, &plan, trace))
@@ -154,7 +157,7 @@ impl<'a> Lab<'a> {
     fn with_files<T>(
         &self,
         files: &Initramfs,
-        pmu: Option<u64>,
+        (pmu, memory): (Option<u64>, Option<&SharedMemory>),
         boot: impl FnOnce(&GuestFiles<'_>) -> Result<T, CmdError>,
     ) -> Result<T, CmdError> {
         let [kernel, initramfs, console, answers, seen] =
@@ -162,7 +165,7 @@ impl<'a> Lab<'a> {
         write(&initramfs, &files.archive())?;
         let [kernel, initramfs] = [&kernel, &initramfs].map(PathBuf::as_path);
         let pmu = pmu.map(|period| (seen.as_path(), period));
-        boot(&GuestFiles { kernel, initramfs, console: &console, answers: &answers, pmu })
+        boot(&GuestFiles { kernel, initramfs, console: &console, answers: &answers, pmu, memory })
     }
 
     /// Runs a script; its status.
@@ -187,7 +190,7 @@ impl<'a> Lab<'a> {
     }
 
     fn interactive(&self, files: &Initramfs) -> Result<(), CmdError> {
-        self.with_files(files, None, |guest| {
+        self.with_files(files, (None, None), |guest| {
             emulator::interactive(&self.found, self.args, self.cpus, guest, &self.interrupt)
         })
     }
@@ -217,7 +220,8 @@ impl<'a> Lab<'a> {
             let groups = groups.as_deref().filter(|_| name == GOVERNED);
             let daemon = groups.is_some();
             let pmu = args.pmu.is_some();
-            let plan = GuestPlan { programs, settle, count, cpus, daemon, pmu, whole: false };
+            let tlbs = self.tells_pages();
+            let plan = GuestPlan { programs, settle, count, cpus, daemon, pmu, tlbs, whole: false };
             let trace = args.record.as_ref();
             let trace = trace.map(|into| into.join(format!("{}.trace", name.replace(' ', "-"))));
             let (column, guest) = self.column(name, &plan, (groups, args.pmu), trace)?;
@@ -240,6 +244,12 @@ impl<'a> Lab<'a> {
         };
         style::print(&text).map_err(internal)?;
         Ok(0)
+    }
+
+    /// Whether TLBs are counted: the machine has some for data, and one thread emulates all processors, whose memory
+    /// is in one piece.
+    fn tells_pages(&self) -> bool {
+        !self.machine.tlb_path(false).is_empty() && !self.args.fast && self.args.numa == 1
     }
 
     /// What can be said before anything boots.
@@ -329,16 +339,13 @@ impl<'a> Lab<'a> {
         for program in &plan.programs {
             self.programs_of(&program.words.join(" "), &mut files)?;
         }
-        let mut caches =
-            EmulatedCaches::new(&self.machine, self.cpus).map_err(|e| usage(&e.to_string()))?;
+        let mut caches = self.caches(plan)?;
+        let memory = plan.tlbs.then(|| SharedMemory::create(self.args)).transpose()?;
         let mut seen = SeenByPmu::create(pmu, &self.path("pmu"))?;
-        if seen.is_some() {
-            caches.with_pmu(&self.machine, emulator::pmu_memory(self.args));
-        }
         let mut recorder = GuestRecorder::create(trace, name)?;
         let bar = progress::bar(true, None, "{spinner} {msg}");
         bar.set_message(format!("{name}: booting"));
-        self.with_files(&files, pmu, |guest| {
+        self.with_files(&files, (pmu, memory.as_ref()), |guest| {
             let mut take = |words: &[LabWord]| {
                 caches.run(words);
                 bar.set_message(format!("{name}: {} million accesses", caches.seen / 1_000_000));
@@ -353,6 +360,19 @@ impl<'a> Lab<'a> {
         recorder.finish()?;
         let guest = self.answer()?;
         Ok((Column::new(name, &self.machine, plan, &guest, &caches), guest))
+    }
+
+    /// The caches below a guest, with what else a plan has counted.
+    fn caches(&self, plan: &GuestPlan) -> Result<EmulatedCaches, CmdError> {
+        let caches = EmulatedCaches::new(&self.machine, self.cpus);
+        let mut caches = caches.map_err(|e| usage(&e.to_string()))?;
+        if plan.tlbs {
+            caches.with_tlbs(&self.machine);
+        }
+        if plan.pmu {
+            caches.with_pmu(&self.machine, emulator::pmu_memory(self.args));
+        }
+        Ok(caches)
     }
 
     /// What the guest told.

@@ -1,5 +1,6 @@
 //! What the columns of the lab counted, and the verdict on them.
 
+use huepage_sim::lab::tlbs::{TlbRow, TlbWork};
 use huepage_sim::lab::{CLASSES, EmulatedCaches, KERNEL, LevelCounts, WorkCounts};
 use huepage_sim::machine::Machine;
 use serde::Serialize;
@@ -30,6 +31,9 @@ pub struct Column {
     pub evictions: Vec<Vec<u64>>,
     /// Each cache since the emulator began to tell, summed over its copies.
     pub caches: Vec<CacheTotals>,
+    /// The same of each TLB, where they are counted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub tlbs: Vec<TlbRow>,
     /// Accesses since then.
     pub accesses: u64,
 }
@@ -47,6 +51,9 @@ pub struct ProgramCounts {
     pub levels: Vec<LevelRow>,
     /// Misses of the last level per access.
     pub miss_share: f64,
+    /// What TLBs were asked, where they are counted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tlb: Option<TlbWork>,
     /// Instructions and cycles, where the guest had a PMU.
     #[serde(flatten)]
     pub work: Option<WorkCounts>,
@@ -111,6 +118,7 @@ impl Column {
             programs: programs.collect(),
             evictions: classes.iter().map(|(owner, _)| row(*owner)).collect(),
             caches: totals.collect(),
+            tlbs: caches.tlb_totals(),
             accesses: caches.seen,
         }
     }
@@ -156,6 +164,7 @@ fn counts(
         intensity: ratio(found.accesses, victim),
         levels: levels.collect(),
         miss_share: ratio(misses, found.accesses),
+        tlb: found.tlb,
         work: found.work,
         pages_moved: report.map(moved),
         report: report.cloned(),
@@ -234,6 +243,7 @@ mod tests {
             intensity,
             levels: Vec::new(),
             miss_share,
+            tlb: None,
             work: None,
             report: None,
             pages_moved: None,
@@ -246,6 +256,7 @@ mod tests {
             programs: vec![program(misses, 1.0), program(1.0, intensity), program(0.5, 9.0)],
             evictions: vec![vec![5, lost, 7], vec![0; 3], vec![0; 3]],
             caches: Vec::new(),
+            tlbs: Vec::new(),
             accesses: 0,
         }
     }

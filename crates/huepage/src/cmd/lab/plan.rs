@@ -33,6 +33,8 @@ pub struct GuestPlan {
     pub daemon: bool,
     /// It has a PMU, at [`PMU`].
     pub pmu: bool,
+    /// It says which page table each processor uses, for TLBs.
+    pub tlbs: bool,
     /// All of the first program is counted, from its start to its end, in place of a time.
     pub whole: bool,
 }

@@ -92,6 +92,9 @@ fn misses(column: &Column) -> Cells {
         ["program", "accesses", "per victim's"].map(str::to_owned).to_vec();
     headings.extend(levels);
     headings.extend(["per access", "pages moved"].map(str::to_owned));
+    if column.programs[0].tlb.is_some() {
+        headings.extend(["TLB misses", "TLB per access"].map(str::to_owned));
+    }
     if column.programs[0].work.is_some() {
         headings.extend(["instructions", "cycles", "cycles each"].map(str::to_owned));
     }
@@ -105,6 +108,10 @@ fn row(number: usize, program: &ProgramCounts) -> Vec<String> {
     cells.extend(program.levels.iter().map(|row| row.counts.misses.to_string()));
     cells.push(format!("{:.3} %", program.miss_share * 100.0));
     cells.push(program.pages_moved.map_or("-".to_owned(), |pages| pages.to_string()));
+    if let Some(tlb) = &program.tlb {
+        let share = tlb.walks as f64 / program.accesses.max(1) as f64;
+        cells.extend([tlb.walks.to_string(), format!("{:.3} %", share * 100.0)]);
+    }
     if let Some(work) = program.work {
         let each = work.cycles as f64 / work.instructions.max(1) as f64;
         cells.extend([work.instructions.to_string(), work.cycles.to_string()]);
@@ -136,6 +143,7 @@ fn evictions(column: &Column) -> Cells {
 #[cfg(test)]
 mod tests {
     use huepage_sim::lab::WorkCounts;
+    use huepage_sim::lab::tlbs::TlbWork;
 
     use super::*;
 
@@ -147,6 +155,7 @@ mod tests {
             intensity: 1.0,
             levels: Vec::new(),
             miss_share: 0.015,
+            tlb: Some(TlbWork { tlbs: Vec::new(), walks: 617, cycles: 30, unknown: 0 }),
             work: Some(WorkCounts { instructions: 400, cycles: 1000 }),
             report: None,
             pages_moved: Some(77),
@@ -159,6 +168,7 @@ mod tests {
             programs: vec![program],
             evictions: vec![vec![55]],
             caches: Vec::new(),
+            tlbs: Vec::new(),
             accesses: 0,
         };
         let report = LabReport {
@@ -170,9 +180,16 @@ mod tests {
             verdict: None,
         };
         let (text, page) = (report.text(), report.html());
-        for said in
-            ["m with 2 processors, Linux 6.12", "1234", "1.500 %", "77", "55", "by a", "2.500"]
-        {
+        for said in [
+            "m with 2 processors, Linux 6.12",
+            "1234",
+            "1.500 %",
+            "77",
+            "617",
+            "55",
+            "by a",
+            "2.500",
+        ] {
             assert!(text.contains(said) && page.contains(said), "{said}: {text}{page}");
         }
         assert!(page.contains("<td>a sh -c 'a &lt;b'</td>") && !page.contains("<b"), "{page}");
