@@ -1,6 +1,7 @@
 /* A victim and its neighbour for the lab: `walks chase KIB` follows a random cycle through every line of its
- * memory, `walks stream KIB` reads it from end to end, `walks hold KIB` only has it; for ever. None reads a clock,
- * whose page the kernel shares among all programs: each access in the loop is to memory of its own. */
+ * memory, `walks stream KIB` reads it from end to end, `walks hold KIB` only has it; for ever. With `huge` behind that
+ * it asks for pages of 2 MiB. None reads a clock, whose page the kernel shares among all programs: each access in the
+ * loop is to memory of its own. */
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,11 +29,12 @@ static void link_lines(char *memory, size_t lines)
 
 int main(int count, char **words)
 {
-    if (count != 3)
+    if (count != 3 && (count != 4 || strcmp(words[3], "huge")))
         return 2;
     size_t bytes = strtoul(words[2], 0, 10) << 10;
     char *memory = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    madvise(memory, bytes, MADV_NOHUGEPAGE);
+    if (madvise(memory, bytes, count == 4 ? MADV_HUGEPAGE : MADV_NOHUGEPAGE))
+        return 1;
     if (!strcmp(words[1], "chase")) {
         link_lines(memory, bytes / LINE);
         for (void *volatile *at = (void *volatile *)memory;;)

@@ -382,6 +382,40 @@ fn a_daemon_governs_a_guest_by_counted_misses_and_one_that_ends_is_an_error() {
     assert!(figure(daemon.expect("the daemon"), "/accesses") > 0.0, "{shown:#}");
 }
 
+/// Walks of a program through 16 MiB, and cycles of TLBs, for each of its accesses.
+fn translated(huge: &str) -> [f64; 2] {
+    let chase = format!("{} chase 16384 {huge}", walks());
+    let run =
+        ["--cpus", "1", "--settle", "0.2s", "--count", "0.02s", "--on", "0", &chase, "--json"];
+    let output = lab("lab-4-core.toml", &run);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let own = |name: &str| figure(&report, &format!("/columns/0/programs/0/{name}"));
+    assert!(own("accesses") > 1e5 && own("tlb/unknown") == 0.0, "{report:#}");
+    ["walks", "cycles"].map(|what| own(&format!("tlb/{what}")) / own("accesses"))
+}
+
+/// A cycle by chance through 4,096 pages, of which TLBs hold 1,536, misses them as often as the simulator says; in
+/// eight pages of 2 MiB it never does, and each access waits seven cycles for the second TLB, as the first has no such pages.
+#[test]
+fn pages_are_as_large_as_the_page_tables_of_the_guest_say() {
+    let Some(_turn) = booted("pages_are_as_large_as_the_page_tables_of_the_guest_say") else {
+        return;
+    };
+    let [small, huge] = ["", "huge"].map(translated);
+    let mut sim = Command::new(common::HUEPAGE);
+    sim.args(["sim", "--json", "-w", "chase:size=16M,rounds=100", "--limit", "2000000", "-m"]);
+    let simulated = sim.arg(machine("lab-4-core.toml")).args(["--warm-up", "1000000"]).output();
+    let simulated: Value = serde_json::from_slice(&simulated.unwrap().stdout).unwrap();
+    let simulated =
+        figure(&simulated, "/report/walks") / figure(&simulated, "/report/spaces/0/accesses");
+    eprintln!(
+        "walks and cycles per access: {small:?}, in huge pages {huge:?}, simulated {simulated}"
+    );
+    assert!((small[0] - simulated).abs() < 0.02, "{small:?}, simulated {simulated}");
+    assert!(huge[0] < 0.001 && (huge[1] - 7.0).abs() < 0.1, "{huge:?}");
+}
+
 #[test]
 fn a_run_repeats_to_the_byte() {
     let Some(_turn) = booted("a_run_repeats_to_the_byte") else { return };
