@@ -1,6 +1,7 @@
 //! The papers' effects live: programs under a stock kernel on an emulated machine without and with what is tried,
 //! beside the simulator on the same machine file, and the paper. What is run is in `bench/lab-effects.toml`. An
-//! effect is how many times more lines of the last level a program misses, by its accesses, without than with.
+//! effect is how many times more lines of the last level a program misses, by its accesses, without than with; or how
+//! many times more cycles its pages take beyond the nearest TLB.
 
 use std::fmt::Write as _;
 use std::io;
@@ -67,6 +68,8 @@ struct Effect {
     lab: LabRun,
     /// A run of its own of what is tried; else it is the last guest of the one above.
     lab_with: Option<LabRun>,
+    #[serde(default)]
+    counted: Counted,
     /// What the simulator runs in place of the programs.
     workloads: Vec<String>,
     /// Options of the simulator, those of what it is compared with, and those of what is tried.
@@ -103,6 +106,52 @@ impl Effect {
         std::fs::write(&path, kept.collect::<Vec<_>>().join("\n"))?;
         Ok(path)
     }
+}
+
+/// What is counted of an effect, by accesses.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+enum Counted {
+    /// Lines that the last level misses.
+    #[default]
+    Lines,
+    /// Cycles that pages take beyond the nearest TLB.
+    Pages,
+}
+
+impl Counted {
+    const fn words(self) -> &'static str {
+        match self {
+            Counted::Lines => "misses per access",
+            Counted::Pages => "cycles of TLBs per access",
+        }
+    }
+
+    /// Of the first program in a guest.
+    fn in_lab(self, guest: &Value) -> io::Result<f64> {
+        let program = &guest["programs"][0];
+        let share = match self {
+            Counted::Lines => program["miss_share"].as_f64(),
+            Counted::Pages => by_accesses(&program["tlb"]["cycles"], program),
+        };
+        let share = share.filter(|share| *share > 0.0);
+        share.ok_or_else(|| io::Error::other(format!("no {}: {guest}", self.words())))
+    }
+
+    /// Of a program that was simulated.
+    fn simulated(self, space: &Value) -> Option<f64> {
+        let what = match self {
+            Counted::Lines => "memory",
+            Counted::Pages => "tlb_cycles",
+        };
+        by_accesses(&space[what], space).filter(|share| *share > 0.0)
+    }
+}
+
+/// Something for each access of a program.
+fn by_accesses(what: &Value, program: &Value) -> Option<f64> {
+    let accesses = program["accesses"].as_f64().filter(|accesses| *accesses > 0.0);
+    Some(what.as_f64()? / accesses?)
 }
 
 /// A run of the lab.
@@ -185,6 +234,8 @@ struct Found {
     simulated: Misses,
     /// Cycles for each instruction there.
     simulated_cycles: Misses,
+    /// Walks for each access, in the lab and simulated, where pages are counted.
+    walks: Option<[Misses; 2]>,
     experiments: Vec<(String, Misses)>,
     /// What speaks against the figures of the lab.
     flaw: Option<String>,
@@ -223,21 +274,27 @@ impl Laboratory<'_> {
     fn found(&self) -> io::Result<Found> {
         let Effect { name, without, with, experiment, .. } = self.effect;
         progress(&format!("{name}: simulated"));
-        let [simulated, simulated_cycles] = self.both(&self.file, without, with)?;
+        let [simulated, simulated_cycles, simulated_walks] =
+            self.both(&self.file, without, with)?;
         let own = |own: &Experiment| {
             let file = self.effect.machine_file(self.bench.dir, own.even)?;
-            let [misses, _] = self.both(&file, &own.without, &own.with)?;
+            let [misses, ..] = self.both(&file, &own.without, &own.with)?;
             Ok((own.title.clone(), misses))
         };
         let experiments = experiment.iter().map(own).collect::<io::Result<_>>()?;
         progress(&format!("{name}: in the lab"));
         let guests = self.in_lab()?;
-        let [without, with] = guests.each_ref().map(missed);
+        let [without, with] = guests.each_ref().map(|guest| self.effect.counted.in_lab(guest));
         let flaw = guests.iter().find_map(flaw);
         let [before, after] = guests.each_ref().map(cycles);
         let cycles = before.zip(after).map(|(before, after)| Misses([before, after]));
-        let (lab, decided) = (Misses([without?, with?]), decided(&guests[1]));
-        Ok(Found { lab, cycles, decided, simulated, simulated_cycles, experiments, flaw })
+        let [before, after] = guests.each_ref().map(walks);
+        let walks = before.zip(after).map(|(before, after)| Misses([before, after]));
+        let walks = walks.map(|walks| [walks, simulated_walks]);
+        let walks = walks.filter(|_| matches!(self.effect.counted, Counted::Pages));
+        let decided = decided(&guests[1]).or_else(|| built(&guests[1]));
+        let lab = Misses([without?, with?]);
+        Ok(Found { lab, cycles, decided, simulated, simulated_cycles, walks, experiments, flaw })
     }
 
     /// What the lab says of two guests, without and with what is tried.
@@ -288,33 +345,41 @@ impl Laboratory<'_> {
         confined.places_in(&said).ok_or_else(|| io::Error::other(format!("no arrays in {said:?}")))
     }
 
-    /// What the first program misses in the simulator, and its cycles, with some options and with others.
-    fn both(&self, file: &Path, without: &[String], with: &[String]) -> io::Result<[Misses; 2]> {
+    /// What the first program misses in the simulator, its cycles, and its walks, with some options and with others.
+    fn both(&self, file: &Path, without: &[String], with: &[String]) -> io::Result<[Misses; 3]> {
         let (without, with) = (self.simulated(file, without)?, self.simulated(file, with)?);
-        Ok([0, 1].map(|what| Misses([without[what], with[what]])))
+        Ok([0, 1, 2].map(|what| Misses([without[what], with[what]])))
     }
 
-    fn simulated(&self, file: &Path, options: &[String]) -> io::Result<[f64; 2]> {
+    fn simulated(&self, file: &Path, options: &[String]) -> io::Result<[f64; 3]> {
         let mut command = self.bench.huepage.command(["sim", "--json", "--machine"]);
         command.arg(file);
         self.effect.workloads.iter().for_each(|workload| _ = command.arg("-w").arg(workload));
         let said: Value =
             bounded(command.args(&self.effect.simulated).args(options), LONGEST)?.json()?;
-        simulated(&said).ok_or_else(|| io::Error::other(format!("no misses in {said}")))
+        let found = simulated(&said, self.effect.counted);
+        found.ok_or_else(|| io::Error::other(format!("no misses in {said}")))
     }
 }
 
-/// Memory's lines that the first program asked for, by its accesses, and its cycles by its instructions.
-fn simulated(said: &Value) -> Option<[f64; 2]> {
+/// What is counted of the first program, by its accesses, its cycles by its instructions, and all walks by its accesses.
+fn simulated(said: &Value, counted: Counted) -> Option<[f64; 3]> {
     let space = &said["report"]["spaces"][0];
     let amount = |what: &str| space[what].as_f64().filter(|amount| *amount > 0.0);
-    Some([amount("memory")? / amount("accesses")?, amount("cycles")? / amount("instructions")?])
+    let cycles = amount("cycles")? / amount("instructions")?;
+    Some([counted.simulated(space)?, cycles, by_accesses(&said["report"]["walks"], space)?])
 }
 
-/// Misses of the last level per access of the first program.
-fn missed(guest: &Value) -> io::Result<f64> {
-    let share = guest["programs"][0]["miss_share"].as_f64().filter(|share| *share > 0.0);
-    share.ok_or_else(|| io::Error::other(format!("no misses of the first program: {guest}")))
+/// Walks for each access of the first program.
+fn walks(guest: &Value) -> Option<f64> {
+    let program = &guest["programs"][0];
+    by_accesses(&program["tlb"]["walks"], program)
+}
+
+/// Pages of 2 MiB that were built of the first program.
+fn built(guest: &Value) -> Option<String> {
+    let report = &guest["programs"][0]["report"]["superpages"];
+    Some(format!("{} pages of 2 MiB built", report["promoted"].as_u64()?))
 }
 
 /// Cycles for each instruction of the first program.
@@ -419,7 +484,8 @@ fn how(effect: &Effect) -> String {
 /// The part of the page about an effect.
 fn section(effect: &Effect, found: &Found) -> String {
     let Effect { title, about, .. } = effect;
-    let mut text = format!("## {title}\n\n{about}\n\n{}\n{HEAD}\n", how(effect));
+    let head = head(effect.counted);
+    let mut text = format!("## {title}\n\n{about}\n\n{}\n{head}\n", how(effect));
     let more = found.experiments.iter().map(|(title, misses)| (title.as_str(), *misses));
     for (title, misses) in
         [("lab", found.lab), ("simulated", found.simulated)].into_iter().chain(more)
@@ -437,6 +503,13 @@ fn section(effect: &Effect, found: &Found) -> String {
             "Cycles for each instruction in the lab: {lab}; simulated: {simulated}.\n"
         );
     }
+    if let Some([lab, simulated]) = found.walks {
+        let [lab, simulated] = [lab, simulated].map(|walks| {
+            let [without, with] = walks.0;
+            format!("{without:.4} without, {with:.4} with")
+        });
+        let _ = writeln!(text, "Walks per access in the lab: {lab}; simulated: {simulated}.\n");
+    }
     if let Some(decided) = &found.decided {
         let _ = writeln!(text, "What the policy decided in the lab: {decided}.\n");
     }
@@ -446,8 +519,10 @@ fn section(effect: &Effect, found: &Found) -> String {
     text
 }
 
-const HEAD: &str =
-    "| | misses per access, without | with | ratio | lab over it |\n|---|---:|---:|---:|---:|";
+fn head(counted: Counted) -> String {
+    let what = counted.words();
+    format!("| | {what}, without | with | ratio | lab over it |\n|---|---:|---:|---:|---:|")
+}
 
 fn line(title: &str, misses: Misses, lab: Misses) -> String {
     let (ratio, [without, with]) = (misses.ratio(), misses.0);
@@ -484,7 +559,8 @@ mod tests {
         let [simulated, simulated_cycles] = [Misses([0.2, 0.1]), Misses([9.0, 4.0])];
         let (cycles, decided) = (Some(Misses([3.0, 2.0])), Some("confined".to_owned()));
         let (lab, flaw) = (Misses(lab), None);
-        Found { lab, cycles, decided, simulated, simulated_cycles, experiments, flaw }
+        let walks = Some([Misses([0.5, 0.0]), Misses([0.25, 0.0])]);
+        Found { lab, cycles, decided, simulated, simulated_cycles, walks, experiments, flaw }
     }
 
     #[test]
@@ -540,8 +616,16 @@ mod tests {
     #[test]
     fn a_guest_tells_what_its_first_program_misses() {
         let guest = |share: f64| serde_json::json!({ "programs": [{ "miss_share": share }, {}] });
+        let missed = |guest: &Value| Counted::Lines.in_lab(guest);
         assert_eq!((missed(&guest(0.4)).unwrap(), flaw(&guest(0.4))), (0.4, None));
         assert!(missed(&guest(0.0)).is_err());
+        let tlb = serde_json::json!({ "cycles": 30, "walks": 5 });
+        let program = serde_json::json!({ "accesses": 10, "tlb": tlb, "report": {
+            "superpages": { "promoted": 7 }
+        } });
+        let guest = serde_json::json!({ "programs": [program] });
+        assert_eq!((Counted::Pages.in_lab(&guest).unwrap(), walks(&guest)), (3.0, Some(0.5)));
+        assert_eq!(built(&guest).as_deref(), Some("7 pages of 2 MiB built"));
         let early = serde_json::json!({ "programs": [{}, { "ended_early": "exit status: 2" }] });
         assert_eq!(flaw(&early).as_deref(), Some("exit status: 2"));
         let late = serde_json::json!({ "programs": [], "unsettled": "pages were moved" });
@@ -573,13 +657,16 @@ mod tests {
 
     #[test]
     fn the_simulator_tells_of_the_first_program() {
-        let of = |lines: u64| {
+        let of = |lines: u64, counted| {
             let space = serde_json::json!({
-                "memory": lines, "accesses": 50, "cycles": 30, "instructions": 20
+                "memory": lines, "accesses": 50, "cycles": 30, "instructions": 20, "tlb_cycles": 10
             });
-            simulated(&serde_json::json!({ "report": { "spaces": [space, {}] } }))
+            let report = serde_json::json!({ "spaces": [space, {}], "walks": 25 });
+            simulated(&serde_json::json!({ "report": report }), counted)
         };
-        assert_eq!((of(5), of(0)), (Some([0.1, 1.5]), None));
+        let lines = Counted::Lines;
+        assert_eq!((of(5, lines), of(0, lines)), (Some([0.1, 1.5, 0.5]), None));
+        assert_eq!(of(0, Counted::Pages), Some([0.2, 1.5, 0.5]));
     }
 
     #[test]
@@ -597,5 +684,6 @@ mod tests {
         assert!(page.contains("| another order | 0.3000 | 0.1000 | 3.00 | 1.00 |"), "{page}");
         assert!(page.contains("3.00 without, 2.00 with, 1.50 times; simulated: 9.00 "), "{page}");
         assert!(page.contains("decided in the lab: confined."), "{page}");
+        assert!(page.contains("lab: 0.5000 without, 0.0000 with; simulated: 0.2500 "), "{page}");
     }
 }
