@@ -195,6 +195,11 @@ await 300 is_node idle
 
 echo "== Snakemake on Slurm"
 prepare slurm
+# On one processor: a unit must still be under way when it is seen to be. Results do not depend on it.
+cpu=$(taskset -cp $$ | sed 's/.*: //; s/[-,].*//')
+rm "$work/bin/huepage"
+printf '#!/bin/sh\nexec taskset -c %s %s "$@"\n' "$cpu" "$huepage" > "$work/bin/huepage"
+chmod 755 "$work/bin/huepage"
 timeout 1200 "${snakemake[@]}" "$profiles/slurm" --set-threads unit="$(nproc)" --slurm-status-command squeue \
     --slurm-init-seconds-before-status-checks 5 > "$work/snakemake-slurm.log" 2>&1 &
 sweeping=$!
