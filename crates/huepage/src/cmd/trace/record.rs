@@ -51,7 +51,7 @@ pub fn run(args: &TraceRecordArgs) -> Result<u8, CmdError> {
     let original = Original::capture();
     let program = launch::resolve(&args.command[0]).map_err(launch_error)?;
     let output = args.output_file()?;
-    let mut source = Source::choose(args, &program, folder_of(&output))?;
+    let mut source = Source::choose(args, &program, &room_for(&output))?;
     let why = source.why.take();
     let relay = SignalRelay::new().map_err(launch_error)?;
     let sink = TraceSink::create(&output, &header(args, source.name()), args)?;
@@ -207,11 +207,14 @@ fn record_error(what: String) -> CmdError {
     CmdError::new(ExitCode::Internal, what)
 }
 
-/// The directory of a file.
-fn folder_of(file: &Path) -> &Path {
-    match file.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
+/// Where there is room for what a trace is made from: beside it, or with all that is temporary where the trace goes into
+/// a pipe or a device.
+fn room_for(output: &Path) -> PathBuf {
+    let is_file = !output.exists() || output.is_file();
+    match output.parent() {
+        Some(parent) if is_file && !parent.as_os_str().is_empty() => parent.to_path_buf(),
+        _ if is_file => PathBuf::from("."),
+        _ => std::env::temp_dir(),
     }
 }
 
@@ -221,4 +224,16 @@ fn default_name(command: &OsString) -> PathBuf {
     let mut name = name.to_owned();
     name.push(".trace");
     PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn room_is_beside_a_file_and_never_beside_a_device() {
+        assert_eq!(room_for(Path::new("/nowhere/p.trace")), Path::new("/nowhere"));
+        assert_eq!(room_for(Path::new("p.trace")), Path::new("."));
+        assert_eq!(room_for(Path::new("/dev/null")), std::env::temp_dir());
+    }
 }

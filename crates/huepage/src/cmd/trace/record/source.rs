@@ -36,8 +36,7 @@ pub enum Recorder {
 impl Source {
     /// The recorder that is asked for, or the best that is to be had.
     ///
-    /// # Arguments
-    /// `folder` is on the disk that the trace goes to.
+    /// What DynamoRIO writes goes to a directory of its own in `folder`.
     pub fn choose(
         args: &TraceRecordArgs,
         program: &Path,
