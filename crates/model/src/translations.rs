@@ -25,7 +25,7 @@ const KERNEL: u16 = 0;
 
 /// What is told.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Told {
+pub enum ToldPage {
     /// The processor translates by the table with its root in this frame, until another one is told.
     Root(u64),
     /// The access that is told next is to this page.
@@ -83,7 +83,7 @@ impl Translations {
     }
 
     /// A processor translates by another table from now on.
-    pub fn switch(&mut self, cpu: usize, root: TableRoot, tell: &mut impl FnMut(Told)) {
+    pub fn switch(&mut self, cpu: usize, root: TableRoot, tell: &mut impl FnMut(ToldPage)) {
         if self.roots.len() == SPACES {
             *self = Translations::new(self.told.len());
         }
@@ -98,7 +98,7 @@ impl Translations {
         }
         self.current[cpu % CPUS] = space;
         self.unfound.drain(..).for_each(|frame| self.told[frame] = 0);
-        tell(Told::Root(root.physical >> PAGE_BITS));
+        tell(ToldPage::Root(root.physical >> PAGE_BITS));
     }
 
     #[inline(always)]
@@ -124,7 +124,7 @@ impl Translations {
         &mut self,
         (cpu, frame, number): (usize, usize, u64),
         memory: &impl GuestMemory,
-        tell: &mut impl FnMut(Told),
+        tell: &mut impl FnMut(ToldPage),
     ) {
         let Some(_) = self.told.get(frame) else { return };
         let space = self.space(cpu, number);
@@ -137,7 +137,7 @@ impl Translations {
         }
         let page = LabPage::new(number, found.map(|(_, walk)| walk.level));
         self.told[frame] = known(space, 0) | page.0;
-        tell(Told::Page(page));
+        tell(ToldPage::Page(page));
     }
 
     /// Notes the entries that a walk has read. Of the kernel's the root's are left out: each table has its own
@@ -148,7 +148,7 @@ impl Translations {
         root: TableRoot,
         walk: &PageWalk,
         memory: &impl GuestMemory,
-        tell: &mut impl FnMut(Told),
+        tell: &mut impl FnMut(ToldPage),
     ) {
         let below = if space == KERNEL { root.levels - 1 } else { root.levels };
         for (level, step) in walk.steps().filter(|(level, _)| *level < below) {
@@ -182,7 +182,7 @@ impl Translations {
         cpu: usize,
         (place, bytes): (u64, u64),
         memory: &impl GuestMemory,
-        tell: &mut impl FnMut(Told),
+        tell: &mut impl FnMut(ToldPage),
     ) {
         let end = (place + bytes).min((place >> PAGE_BITS << PAGE_BITS) + (1 << PAGE_BITS));
         for place in (place / 8 * 8..end).step_by(8) {
@@ -202,7 +202,7 @@ impl Translations {
     fn lose(
         &mut self,
         cpu: usize,
-        tell: &mut impl FnMut(Told),
+        tell: &mut impl FnMut(ToldPage),
         forget: impl FnOnce(&mut Self, &mut Vec<(u16, LabPage)>),
     ) {
         let mut pages = Vec::new();
@@ -214,16 +214,16 @@ impl Translations {
                 said = space;
                 self.tell_root(space, tell);
             }
-            tell(Told::Gone(page));
+            tell(ToldPage::Gone(page));
         }
         if said != own {
             self.tell_root(own, tell);
         }
     }
 
-    fn tell_root(&self, space: u16, tell: &mut impl FnMut(Told)) {
+    fn tell_root(&self, space: u16, tell: &mut impl FnMut(ToldPage)) {
         let root = self.roots.get(usize::from(space)).filter(|_| space != KERNEL);
-        tell(Told::Root(root.map_or(0, |root| root.physical >> PAGE_BITS)));
+        tell(ToldPage::Root(root.map_or(0, |root| root.physical >> PAGE_BITS)));
     }
 
     /// Forgets what an entry led to, which is given with its space, first page and level.
@@ -298,7 +298,7 @@ mod tests {
     struct Watched {
         all: Translations,
         memory: Made,
-        told: Vec<Told>,
+        told: Vec<ToldPage>,
     }
 
     impl Watched {
@@ -314,7 +314,7 @@ mod tests {
         }
 
         /// What is told for an access.
-        fn access(&mut self, cpu: usize, frame: usize, number: u64) -> Vec<Told> {
+        fn access(&mut self, cpu: usize, frame: usize, number: u64) -> Vec<ToldPage> {
             self.told.clear();
             if !self.all.is_known(cpu, frame, number) {
                 self.all.look((cpu, frame, number), &self.memory, &mut |told| self.told.push(told));
@@ -323,7 +323,7 @@ mod tests {
         }
 
         /// What is told when an entry is written.
-        fn write(&mut self, cpu: usize, place: u64, entry: u64) -> Vec<Told> {
+        fn write(&mut self, cpu: usize, place: u64, entry: u64) -> Vec<ToldPage> {
             self.told.clear();
             self.memory.words.insert(place, entry);
             if self.all.is_table((place >> 12) as usize) {
@@ -340,16 +340,16 @@ mod tests {
     #[test]
     fn a_page_is_told_once_and_again_when_its_entry_has_changed() {
         let mut watched = Watched::new();
-        assert_eq!(watched.access(0, FIFTH, 5), [Told::Page(page(5, 0))]);
+        assert_eq!(watched.access(0, FIFTH, 5), [ToldPage::Page(page(5, 0))]);
         assert_eq!(watched.access(0, FIFTH, 5), []);
         let entry = watched.memory.words[&0x4028];
         assert_eq!(watched.write(0, 0x4028, entry ^ 0x60), [], "accessed, dirty");
         assert_eq!(watched.write(0, 0x4030, 0x5001), [], "an entry that no walk has read");
-        assert_eq!(watched.write(0, 0x4028, 0), [Told::Gone(page(5, 0))]);
+        assert_eq!(watched.write(0, 0x4028, 0), [ToldPage::Gone(page(5, 0))]);
         assert_eq!(watched.write(0, 0x4028, HIGH + 0x8001), [], "no longer read");
-        assert_eq!(watched.access(0, FIFTH + 1, 5), [Told::Page(page(5, 0))]);
+        assert_eq!(watched.access(0, FIFTH + 1, 5), [ToldPage::Page(page(5, 0))]);
         let moved = watched.write(0, 0x4028, HIGH + 0x9001);
-        assert_eq!(moved, [Told::Gone(page(5, 0))], "to another frame at once");
+        assert_eq!(moved, [ToldPage::Gone(page(5, 0))], "to another frame at once");
     }
 
     #[test]
@@ -357,15 +357,15 @@ mod tests {
         let mut watched = Watched::new();
         watched.access(0, FIFTH, 5);
         let built = watched.write(0, 0x3000, (4 << 20) | 1 | LARGE);
-        assert_eq!(built, [Told::Gone(page(5, 0))]);
+        assert_eq!(built, [ToldPage::Gone(page(5, 0))]);
         assert!(!watched.all.is_table(4), "the table is none any more");
         let frame = ((4 << 20) >> 12) + 5;
-        assert_eq!(watched.access(0, frame, 5), [Told::Page(page(5, 1))]);
-        assert_eq!(watched.access(0, frame + 1, 6), [Told::Page(page(6, 1))]);
+        assert_eq!(watched.access(0, frame, 5), [ToldPage::Page(page(5, 1))]);
+        assert_eq!(watched.access(0, frame + 1, 6), [ToldPage::Page(page(6, 1))]);
         let split = watched.write(0, 0x3000, 0x4001);
-        assert_eq!(split, [Told::Gone(page(0, 1))]);
+        assert_eq!(split, [ToldPage::Gone(page(0, 1))]);
         watched.memory.entry(0x4000, 5, (4 << 20) + 0x5000);
-        assert_eq!(watched.access(0, frame, 5), [Told::Page(page(5, 0))], "the same frame");
+        assert_eq!(watched.access(0, frame, 5), [ToldPage::Page(page(5, 0))], "the same frame");
     }
 
     #[test]
@@ -373,13 +373,17 @@ mod tests {
         let mut watched = Watched::new();
         watched.memory.entry(0xa000, 0, 0x2000);
         watched.switch(1, OTHER);
-        assert_eq!(watched.told, [Told::Root(1), Told::Root(0xa)]);
+        assert_eq!(watched.told, [ToldPage::Root(1), ToldPage::Root(0xa)]);
         watched.access(0, FIFTH, 5);
         // Both roots lead to one table here, which belongs to whoever used it last.
-        let taken =
-            [Told::Root(1), Told::Gone(page(5, 0)), Told::Root(0xa), Told::Page(page(5, 0))];
+        let taken = [
+            ToldPage::Root(1),
+            ToldPage::Gone(page(5, 0)),
+            ToldPage::Root(0xa),
+            ToldPage::Page(page(5, 0)),
+        ];
         assert_eq!(watched.access(1, FIFTH, 5), taken);
-        let gone = [Told::Root(0xa), Told::Gone(page(5, 0)), Told::Root(1)];
+        let gone = [ToldPage::Root(0xa), ToldPage::Gone(page(5, 0)), ToldPage::Root(1)];
         assert_eq!(watched.write(0, 0x4028, 0), gone, "processor 0 goes on with its own");
     }
 
@@ -390,21 +394,21 @@ mod tests {
             watched.memory.entry(root, 0x111, 0x2000);
         }
         let number = 0x1ff << 36 | 0x111 << 27 | 5;
-        assert_eq!(watched.access(0, FIFTH, number), [Told::Page(page(number, 0))]);
+        assert_eq!(watched.access(0, FIFTH, number), [ToldPage::Page(page(number, 0))]);
         watched.switch(0, OTHER);
         assert_eq!(watched.access(0, FIFTH, number), []);
-        assert_eq!(watched.write(0, 0x4028, 0), [Told::Gone(page(number, 0))]);
+        assert_eq!(watched.write(0, 0x4028, 0), [ToldPage::Gone(page(number, 0))]);
     }
 
     #[test]
     fn what_no_table_has_is_looked_for_at_the_next_switch() {
         let mut watched = Watched::new();
-        let none = Told::Page(LabPage::new(6, None));
+        let none = ToldPage::Page(LabPage::new(6, None));
         assert_eq!(watched.access(0, FIFTH, 6), [none]);
         assert_eq!(watched.access(0, FIFTH, 6), [], "not with every access");
         assert_eq!(
             watched.access(0, FIFTH + 1, 5),
-            [Told::Page(LabPage::new(5, None))],
+            [ToldPage::Page(LabPage::new(5, None))],
             "elsewhere"
         );
         watched.switch(0, ROOT);
@@ -413,7 +417,7 @@ mod tests {
         let mut unknown = Translations::new(100);
         let mut told = Vec::new();
         unknown.look((9, 7, 5), &Made::default(), &mut |one| told.push(one));
-        assert_eq!(told, [Told::Page(LabPage::new(5, None))], "nobody has told a table");
+        assert_eq!(told, [ToldPage::Page(LabPage::new(5, None))], "nobody has told a table");
     }
 
     #[test]
@@ -422,7 +426,7 @@ mod tests {
         // The root is its own table on every level.
         watched.memory.entry(0x1000, 1, 0x1000);
         let number = 1 << 27 | 1 << 18 | 1 << 9 | 1;
-        assert_eq!(watched.access(0, 1, number).last(), Some(&Told::Page(page(number, 0))));
+        assert_eq!(watched.access(0, 1, number).last(), Some(&ToldPage::Page(page(number, 0))));
         let told = watched.write(0, 0x1008, 0);
         assert!(told.len() <= 1, "{told:?}");
         assert_eq!(watched.write(0, 0x1008, 0x1001), []);
@@ -436,7 +440,7 @@ mod tests {
             watched.switch(1, TableRoot { physical: n << 20, levels: 4 });
         }
         watched.switch(0, ROOT);
-        assert_eq!(watched.access(0, FIFTH, 5), [Told::Page(page(5, 0))]);
+        assert_eq!(watched.access(0, FIFTH, 5), [ToldPage::Page(page(5, 0))]);
         assert_eq!(watched.access(0, FIFTH, 5), []);
     }
 }

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileExt;
 
 use crate::lab::{LabMark, LabPage, LabWord, ROOT_AT};
 use crate::page_tables::{GuestMemory, PAGE_BITS, TableRoot};
-use crate::translations::{Told, Translations};
+use crate::translations::{ToldPage, Translations};
 use crate::{stream, turn_page, turns};
 
 /// Where memory goes on that does not fit below other things.
@@ -109,11 +109,11 @@ impl Pages {
     }
 }
 
-fn tell(cpu: usize, told: Told) {
+fn tell(cpu: usize, told: ToldPage) {
     let (mark, number) = match told {
-        Told::Root(frame) => (LabMark::Root, frame),
-        Told::Page(page) => (LabMark::Page, page.0),
-        Told::Gone(page) => (LabMark::Gone, page.0),
+        ToldPage::Root(frame) => (LabMark::Root, frame),
+        ToldPage::Page(page) => (LabMark::Page, page.0),
+        ToldPage::Gone(page) => (LabMark::Gone, page.0),
     };
     stream::push(LabWord::told(cpu as u32, mark, number));
 }

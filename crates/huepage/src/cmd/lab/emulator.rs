@@ -17,8 +17,8 @@ use huepage_sim::lab::LabWord;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::args::LabMachineArgs;
+use super::guest_ram::GuestRam;
 use super::kernel_image;
-use super::shared_memory::SharedMemory;
 use crate::exit::{CmdError, ExitCode, bad_file};
 use crate::signals::Interrupt;
 
@@ -113,7 +113,7 @@ pub struct GuestFiles<'a> {
     /// What its PMU has seen, and how many loads there are for each that it samples, if it has one.
     pub pmu: Option<(&'a Path, u64)>,
     /// Its memory, where page tables in that are read.
-    pub memory: Option<&'a SharedMemory>,
+    pub memory: Option<&'a GuestRam>,
 }
 
 /// The command line of a guest; `console`: what its first serial line is.
@@ -168,9 +168,9 @@ fn devices(args: &LabMachineArgs, files: &GuestFiles<'_>) -> Vec<OsString> {
 }
 
 /// The guest's memory, where others have to know where it is.
-fn own_memory(args: &LabMachineArgs, shared: Option<&SharedMemory>) -> String {
+fn own_memory(args: &LabMachineArgs, shared: Option<&GuestRam>) -> String {
     let size = args.memory >> 10;
-    match shared.map(SharedMemory::path) {
+    match shared.map(GuestRam::path) {
         None => format!("memory-backend-ram,id=own,size={size}K"),
         Some(path) => {
             let path = path.display();
@@ -214,7 +214,7 @@ fn with_turns(
     plugin: PathBuf,
     args: &LabMachineArgs,
     pmu: Option<(&Path, u64)>,
-    memory: Option<&SharedMemory>,
+    memory: Option<&GuestRam>,
 ) -> OsString {
     let mut option = plugin.into_os_string();
     if !args.fast {

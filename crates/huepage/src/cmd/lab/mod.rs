@@ -7,13 +7,13 @@ pub mod args;
 mod described;
 mod emulator;
 mod guest;
+mod guest_ram;
 mod initramfs;
 mod kernel_image;
 mod outcome;
 mod plan;
 mod recorder;
 mod seen_by_pmu;
-mod shared_memory;
 mod show;
 
 use std::fs;
@@ -35,12 +35,12 @@ use crate::style;
 pub use args::LabMachineArgs;
 use args::{LabArgs, LabCommand, LabRunArgs, LabSettle};
 use emulator::{GuestFiles, Ingredients, in_path};
+use guest_ram::GuestRam;
 use initramfs::Initramfs;
 use outcome::{Column, LabVerdict};
 use plan::{GuestPlan, GuestProgram, GuestReport, HUEPAGE, PLAN};
 use recorder::GuestRecorder;
 use seen_by_pmu::SeenByPmu;
-use shared_memory::SharedMemory;
 use show::LabReport;
 
 /// Runs the command.
@@ -157,7 +157,7 @@ impl<'a> Lab<'a> {
     fn with_files<T>(
         &self,
         files: &Initramfs,
-        (pmu, memory): (Option<u64>, Option<&SharedMemory>),
+        (pmu, memory): (Option<u64>, Option<&GuestRam>),
         boot: impl FnOnce(&GuestFiles<'_>) -> Result<T, CmdError>,
     ) -> Result<T, CmdError> {
         let [kernel, initramfs, console, answers, seen] =
@@ -340,7 +340,7 @@ impl<'a> Lab<'a> {
             self.programs_of(&program.words.join(" "), &mut files)?;
         }
         let mut caches = self.caches(plan)?;
-        let memory = plan.tlbs.then(|| SharedMemory::create(self.args)).transpose()?;
+        let memory = plan.tlbs.then(|| GuestRam::create(self.args)).transpose()?;
         let mut seen = SeenByPmu::create(pmu, &self.path("pmu"))?;
         let mut recorder = GuestRecorder::create(trace, name)?;
         let bar = progress::bar(true, None, "{spinner} {msg}");

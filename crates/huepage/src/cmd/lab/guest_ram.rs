@@ -17,20 +17,20 @@ const LOW: u64 = 2 << 30;
 
 /// The memory of one guest; as long as it lives the path leads to it.
 #[derive(Debug)]
-pub struct SharedMemory {
+pub struct GuestRam {
     file: File,
     /// Bytes below other things; what is more begins at 4 GiB for the guest, and follows in the file.
     pub low: u64,
 }
 
-impl SharedMemory {
+impl GuestRam {
     /// Empty memory for a guest.
-    pub fn create(args: &LabMachineArgs) -> Result<SharedMemory, CmdError> {
+    pub fn create(args: &LabMachineArgs) -> Result<GuestRam, CmdError> {
         let made = memfd_create(c"huepage-lab", MemfdFlags::CLOEXEC);
         let file = File::from(made.map_err(CmdError::internal)?);
         let bytes = args.memory >> 10 << 10;
         ftruncate(&file, bytes).map_err(CmdError::internal)?;
-        Ok(SharedMemory { file, low: low(bytes) })
+        Ok(GuestRam { file, low: low(bytes) })
     }
 
     /// Where others of this user find it.
@@ -51,7 +51,7 @@ mod tests {
     fn others_find_as_much_as_was_asked_for() {
         let mut args = LabMachineArgs::plain(PathBuf::new(), None, Vec::new());
         args.memory = (1 << 30) + 5000;
-        let memory = SharedMemory::create(&args).unwrap();
+        let memory = GuestRam::create(&args).unwrap();
         let found = std::fs::metadata(memory.path()).unwrap().len();
         assert_eq!((found, memory.low), ((1 << 30) + 4096, (1 << 30) + 4096));
         assert_eq!(
