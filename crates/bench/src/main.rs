@@ -111,7 +111,7 @@ suites! {
     /// The first command: how soon a program starts and its memory is in its colours, in any noise
     FirstCommand(first_command::FirstCommand),
     /// The colour probe: time to build classes, time for each page, agreement with a slow test, in any noise
-    Probe(probe::Probe),
+    Probe(probe::ProbeCost),
     /// Adversaries under one supervisor: nobody gains a right, nobody else is harmed
     Hostile(hostile::Hostile),
     /// Bad input of every kind

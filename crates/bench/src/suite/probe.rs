@@ -36,7 +36,7 @@ const AGREE: f64 = 99.9;
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
-pub struct Probe {
+pub struct ProbeCost {
     /// Times that the classes are built
     #[arg(long, default_value_t = 5)]
     builds: usize,
@@ -51,7 +51,7 @@ pub struct Probe {
     load: Vec<BackgroundLoad>,
 }
 
-impl Suite for Probe {
+impl Suite for ProbeCost {
     fn tools(&self) -> &'static [&'static str] {
         &["huepage-walk", "huepage-stream"]
     }
@@ -89,7 +89,7 @@ struct Case {
     differ: usize,
 }
 
-impl Probe {
+impl ProbeCost {
     fn case(&self, params: &ProbeParams) -> Result<Case, Box<dyn Error>> {
         let (mut builds, mut set) = (Vec::new(), None);
         for _ in 0..self.builds.max(1) {

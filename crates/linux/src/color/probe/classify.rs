@@ -161,6 +161,16 @@ impl<'a> Tally<'a> {
         self.is_for_some() && self.streamed.iter().all(|&class| scores[class] <= -IS_OTHER)
     }
 
+    /// Notes that a vote by so many classes was expected to give the pages such a lead, had it been by all.
+    fn expect(&mut self, pages: &[usize], classes: usize, lead: f32) {
+        // Pages of the classes are not judged when they are streamed themselves. And nothing speaks against
+        // classes that are not streamed.
+        let full = self.batch == Batch::Foreign && !self.is_for_some();
+        let lead = if full { lead } else { lead / 2.0 };
+        let share = classes as f32 / self.streamed.len().max(1) as f32;
+        pages.iter().for_each(|&page| self.expected[page] += lead * share);
+    }
+
     fn scores_of(&mut self, page: usize) -> &mut [f32] {
         &mut self.scores[page * self.colors..][..self.colors]
     }
@@ -636,8 +646,8 @@ impl Classifier {
         Ok(())
     }
 
-    /// One vote on some pages. What its own controls say is learnt first:
-    /// a change of the weather must not be judged by the weather before.
+    /// One vote on some pages. What its own controls say is learnt first: a change of the weather must not be
+    /// judged by the weather before.
     fn vote(
         &mut self,
         bench: &mut dyn TimingBench,
@@ -667,12 +677,7 @@ impl Classifier {
         }
         if matches!(streamed, Streamed::InTurn(_)) {
             size.account(&kinds, pages.len(), took / classes.len().max(1) as f32);
-            // Pages of the classes are not judged when they are streamed themselves. And nothing speaks against
-            // classes that are not streamed.
-            let full = batch == Batch::Foreign && !tally.is_for_some();
-            let share = classes.len() as f32 / tally.streamed.len().max(1) as f32;
-            let info = if full { size.info() } else { size.info() / 2.0 } * share;
-            pages.iter().for_each(|&page| tally.expected[page] += info);
+            tally.expect(pages, classes.len(), size.info());
         }
         self.stats.votes += 1;
         self.stats.rounds += rounds.len() as u64;
