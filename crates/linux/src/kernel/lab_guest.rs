@@ -212,7 +212,7 @@ mod tests {
         }
         let end = DIGITS_AT + ((DIGITS as u64 * 8) << DIGIT_BITS);
         assert!(DIGITS_AT >= OWNERS as u64 * OWNER_STRIDE && end <= ROOT_AT, "apart");
-        assert!(ROOT_AT + 8 <= 4096, "all are in one page");
+        const { assert!(ROOT_AT + 8 <= 4096, "all are in one page") };
     }
 
     #[test]
