@@ -33,7 +33,8 @@ int main(int count, char **words)
         return 2;
     size_t bytes = strtoul(words[2], 0, 10) << 10;
     char *memory = mmap(0, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (madvise(memory, bytes, count == 4 ? MADV_HUGEPAGE : MADV_NOHUGEPAGE))
+    /* Kernels without large pages know neither. */
+    if (madvise(memory, bytes, count == 4 ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) && count == 4)
         return 1;
     if (!strcmp(words[1], "chase")) {
         link_lines(memory, bytes / LINE);
