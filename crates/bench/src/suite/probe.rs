@@ -173,8 +173,12 @@ fn still_differ(
         fast.push(classifier.classify(bench, &[page])?[0].color);
         slow.push(Some(slow_color(set, bench, page, seed + 7 * look)?));
     }
-    let (fast, slow) = (most_say(&fast), most_say(&slow));
-    Ok(fast.is_some() && fast != slow)
+    let (fastest, slowest) = (most_say(&fast), most_say(&slow));
+    let differ = fastest.is_some() && fastest != slowest;
+    if differ {
+        eprintln!("page {seed} of those tested is {fast:?} and, the slow way, {slow:?}");
+    }
+    Ok(differ)
 }
 
 /// What two of three looks say.
