@@ -61,7 +61,7 @@ const CONFIRMATIONS: usize = 2;
 /// Pages up to which a vote streams a few classes at a time: as soon as each page has its class the rest need not
 /// be streamed, which saves half of a vote on one page and nothing on many.
 const ALONE: usize = 2;
-/// The same where a vote streams a few classes: nothing speaks against the others yet.
+/// [`FAVORS`] and [`CONFIRMATIONS`] where a vote streams a few classes: nothing speaks against the others yet.
 const FAVORS_ALONE: f32 = 3.0;
 const CONFIRMATIONS_ALONE: usize = 4;
 /// The lead from which on a page is taken to have stayed what it was, in nats: one that was moved is found
