@@ -6,6 +6,7 @@ use std::io::{ErrorKind, Read};
 use huepage_color::VirtAddr;
 
 use super::TraceError;
+use super::lines::iterate;
 use crate::record::{AccessKind, Record};
 
 /// Bytes of an instruction.
@@ -101,15 +102,4 @@ impl<R: Read> ChampSim<R> {
     }
 }
 
-impl<R: Read> Iterator for ChampSim<R> {
-    type Item = Result<Record, TraceError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
-            return None;
-        }
-        let next = self.next_record().transpose();
-        self.ended = !matches!(next, Some(Ok(_)));
-        next
-    }
-}
+iterate!(Read: ChampSim);

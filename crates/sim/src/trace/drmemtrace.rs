@@ -79,4 +79,4 @@ fn access(before: &str, after: &str) -> Result<Option<(u64, AccessKind, u32, u64
     }
 }
 
-iterate!(Drmemtrace);
+iterate!(BufRead: Drmemtrace);

@@ -58,10 +58,11 @@ pub fn hex(text: &str) -> Option<u64> {
     u64::from_str_radix(digits, 16).ok()
 }
 
-/// Makes readers iterators that end at their first error. A reader has `next_record` and a flag `ended`.
+/// Makes readers of such an input iterators that end at their first error. A reader has `next_record` and a flag
+/// `ended`.
 macro_rules! iterate {
-    ($($name:ident)*) => {$(
-        impl<R: std::io::BufRead> Iterator for $name<R> {
+    ($input:path: $($name:ident)*) => {$(
+        impl<R: $input> Iterator for $name<R> {
             type Item = Result<Record, TraceError>;
 
             fn next(&mut self) -> Option<Self::Item> {

@@ -3,6 +3,7 @@
 use std::io::Read;
 
 use super::TraceError;
+use super::lines::iterate;
 use crate::record::{AccessKind, Record};
 
 /// Bytes read at once.
@@ -65,15 +66,4 @@ impl<R: Read> Raw<R> {
     }
 }
 
-impl<R: Read> Iterator for Raw<R> {
-    type Item = Result<Record, TraceError>;
-
-    fn next(&mut self) -> Option<Self::Item> {
-        if self.ended {
-            return None;
-        }
-        let next = self.next_record().transpose();
-        self.ended = !matches!(next, Some(Ok(_)));
-        next
-    }
-}
+iterate!(Read: Raw);

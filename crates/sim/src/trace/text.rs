@@ -108,4 +108,4 @@ fn parse(text: &str) -> Result<Pieces, &'static str> {
     Ok(Pieces::new((record, bytes), text.starts_with('M').then_some((store, bytes))))
 }
 
-iterate!(Din Lackey);
+iterate!(BufRead: Din Lackey);
