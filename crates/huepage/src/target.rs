@@ -35,7 +35,7 @@ fn check_number(pid: i32) -> Result<(), CmdError> {
 pub fn check_free(pid: i32) -> Result<(), CmdError> {
     check_number(pid)?;
     check_exists(pid)?;
-    if is_kernel_thread(pid) {
+    if ProcRoot::default().stat(pid).is_ok_and(|stat| stat.kernel_thread) {
         return Err(engine_error(EngineError::Kernel(pid)));
     }
     let registry = Registry::open().map_err(internal)?;
@@ -51,13 +51,6 @@ pub fn check_free(pid: i32) -> Result<(), CmdError> {
         return Err(CmdError::new(ExitCode::AlreadyAttached, what));
     }
     Ok(())
-}
-
-/// Whether it has no memory of its own though it runs.
-fn is_kernel_thread(pid: i32) -> bool {
-    let root = ProcRoot::default();
-    let alive = root.status(pid).is_ok_and(|status| !status.is_dead());
-    alive && root.statm(pid).is_ok_and(|statm| statm.size == 0)
 }
 
 /// Whether there is such a process.

@@ -829,7 +829,7 @@ pub fn check_suitable(root: &ProcRoot, pid: i32) -> Result<(), EngineError> {
     if status.is_dead() {
         return Err(ProcError::NoProcess(pid).into());
     }
-    let elf = root.exe_elf(pid).map_err(|_| without_program(pid, status.ppid))?;
+    let elf = root.exe_elf(pid).map_err(|_| without_program(root, pid))?;
     if !elf.is_x86_64() {
         return Err(EngineError::NotNative(pid));
     }
@@ -846,14 +846,13 @@ fn check_unshared(pid: i32) -> Result<(), EngineError> {
     }
 }
 
-/// Why a process that exists has no executable: it is a thread of the kernel (all are children of
-/// `kthreadd`, which is process 2), or it is just ending and has given up its memory.
-fn without_program(pid: i32, ppid: i32) -> EngineError {
-    const KTHREADD: i32 = 2;
-    if pid == KTHREADD || ppid == KTHREADD {
-        return EngineError::Kernel(pid);
+/// Why a process that exists has no executable: it is a thread of the kernel, or it is just ending and has given up
+/// its memory.
+fn without_program(root: &ProcRoot, pid: i32) -> EngineError {
+    match root.stat(pid) {
+        Ok(stat) if stat.kernel_thread => EngineError::Kernel(pid),
+        _ => ProcError::NoProcess(pid).into(),
     }
-    ProcError::NoProcess(pid).into()
 }
 
 #[cfg(test)]

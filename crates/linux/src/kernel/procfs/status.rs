@@ -66,6 +66,8 @@ pub struct Stat {
     pub state: char,
     /// Parent's pid.
     pub ppid: i32,
+    /// A thread of the kernel: it never had a program, unlike a process that is ending and has given up its memory.
+    pub kernel_thread: bool,
     /// Time in user mode, in clock ticks.
     pub utime: u64,
     /// Time in the kernel, in clock ticks.
@@ -261,12 +263,15 @@ fn mask(value: &str) -> Option<u64> {
 
 /// Fields count from the state (field 3 in proc(5)), since the name may hold anything.
 fn parse_stat(text: &str) -> Option<Stat> {
+    /// In the flags of a task (`PF_KTHREAD`).
+    const KERNEL_THREAD: u64 = 0x20_0000;
     let (_, rest) = text.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
     Some(Stat {
         state: fields.first()?.chars().next()?,
         ppid: fields.get(1)?.parse().ok()?,
+        kernel_thread: number(9)? & KERNEL_THREAD != 0,
         utime: number(14)?,
         stime: number(15)?,
         start_time: number(22)?,
@@ -334,6 +339,10 @@ mod tests {
         assert_eq!((stat.state, stat.ppid), ('S', 3));
         assert_eq!((stat.start_time, stat.processor), (2200, 3900));
         assert_eq!((stat.utime, stat.stime), (1400, 1500));
+        assert!(!stat.kernel_thread);
+        let line = stat_line(11, "kthreadd", 0).replace(" 4194304 ", " 2129984 ");
+        fake.put("11/stat", line);
+        assert!(fake.root.stat(11).expect("well formed").kernel_thread);
         fake.put("10/stat", "10 (x) S 1");
         assert!(matches!(fake.root.stat(10), Err(ProcError::Malformed { .. })));
     }
