@@ -44,6 +44,11 @@ pub fn median<F: Borrow<f64>>(values: impl IntoIterator<Item = F>) -> f64 {
     }
 }
 
+/// Values over others, pair by pair.
+pub fn ratios(own: &[f64], other: &[f64]) -> Vec<f64> {
+    own.iter().zip(other).map(|(own, other)| own / other).collect()
+}
+
 /// Rounds for JSON: four digits behind the point are more than is measured. NaN is null.
 pub fn round(value: f64) -> Value {
     Value::from((value * 1e4).round() / 1e4)
@@ -58,5 +63,6 @@ mod tests {
         assert_eq!(median([3.0, 1.0, 2.0]), 2.0);
         assert_eq!(median([4.0, 1.0, 2.0, 3.0]), 2.5);
         assert!(median([0.0; 0]).is_nan() && round(f64::NAN).is_null());
+        assert_eq!(ratios(&[1.0, 4.0, 9.0], &[2.0, 2.0]), [0.5, 2.0]);
     }
 }

@@ -9,15 +9,23 @@ use std::time::{Duration, Instant};
 
 use clap::ValueEnum;
 
-use crate::figures::{Spread, median, round};
+use crate::figures::{Spread, median, ratios, round};
 use crate::launch::Huepage;
 pub use crate::launch::{Guard, bounded, tool};
-use crate::verdict::SuiteVerdict;
+use crate::verdict::{SuiteVerdict, named};
+
+/// Figures of promises: ids, and of what each is a figure, which is empty where there is one.
+pub type Figures = &'static [(&'static str, &'static [&'static str])];
 
 /// A measurement against promises; its fields are the options of its command.
 pub trait Suite {
     /// Programs of this package that it runs only after a while.
     fn tools(&self) -> &'static [&'static str] {
+        &[]
+    }
+
+    /// Figures of promises that it can give, by its options, and no others.
+    fn figures(&self) -> Figures {
         &[]
     }
 
@@ -57,11 +65,31 @@ pub fn run(name: &str, suite: &dyn Suite, bench: Bench<'_>) -> SuiteVerdict {
     if let Err(error) = ready.and_then(|()| suite.measure(bench, &mut verdict)) {
         verdict.miss(format!("cannot be measured: {error}"));
     }
+    refuse_undeclared(suite.figures(), &mut verdict);
     if verdict.is_of_nothing() {
         verdict.miss("nothing was measured: does what is asked for exist?");
     }
     progress("");
     verdict
+}
+
+/// Takes figures out that a suite has not declared: nobody could say which suite gives them.
+fn refuse_undeclared(declared: Figures, verdict: &mut SuiteVerdict) {
+    for own in std::mem::take(&mut verdict.figures) {
+        if declared.iter().any(|(id, of)| *id == own.id && of.contains(&own.of.as_str())) {
+            verdict.figures.push(own);
+        } else {
+            let name = named(own.id, &own.of);
+            verdict.miss(format!("{name} is no declared figure of this suite"));
+        }
+    }
+}
+
+/// Declared figures that a verdict has not, since a part was not measured.
+pub fn lacking(declared: Figures, verdict: &SuiteVerdict) -> Vec<String> {
+    let all = declared.iter().flat_map(|(id, of)| of.iter().map(move |of| (*id, *of)));
+    let given = |(id, of)| verdict.figures.iter().any(|own| (own.id, own.of.as_str()) == (id, of));
+    all.filter(|figure| !given(*figure)).map(|(id, of)| named(id, of)).collect()
 }
 
 /// Whether something is wanted: what is named, or all where nothing is.
@@ -123,10 +151,20 @@ impl NamedSamples {
         }
     }
 
+    /// Those of a name, in the order in which they came.
+    pub fn values(&self, name: &str) -> &[f64] {
+        let found = self.0.iter().find(|(other, _)| other == name);
+        found.map_or(&[], |(_, values)| values)
+    }
+
     /// The median of a name; NaN if there is none.
     pub fn median(&self, name: &str) -> f64 {
-        let found = self.0.iter().find(|(other, _)| other == name);
-        found.map_or(f64::NAN, |(_, values)| median(values))
+        median(self.values(name))
+    }
+
+    /// Samples of a name over those of another, pair by pair: the first of both, and so on.
+    pub fn ratios(&self, own: &str, other: &str) -> Vec<f64> {
+        ratios(self.values(own), self.values(other))
     }
 
     /// A row per name: median and both ends, in `unit`.
@@ -181,6 +219,29 @@ mod tests {
         assert_eq!(verdict.rows[0]["measurement"], "b");
         assert_eq!((verdict.rows[0]["median"].clone(), verdict.rows.len()), (4.0.into(), 2));
         assert!(samples.median("c").is_nan() && samples.median("a") == 1.0);
+        assert_eq!((samples.ratios("b", "a"), samples.ratios("a", "c")), (vec![3.0], vec![]));
+    }
+
+    #[test]
+    fn figures_are_given_as_declared_or_lack() {
+        struct Gives(&'static str);
+        impl Suite for Gives {
+            fn figures(&self) -> Figures {
+                &[("P4", &["bench", "demo"])]
+            }
+            fn measure(&self, _: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+                verdict.figure("P4", self.0, &[2.0]);
+                verdict.figure("P6", "", &[2.0]);
+                Ok(())
+            }
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let huepage = Huepage::default();
+        let bench = Bench { huepage: &huepage, options: &[], dir: dir.path() };
+        let verdict = run("confine", &Gives("demo"), bench);
+        assert_eq!(verdict.figures.len(), 1);
+        assert_eq!(verdict.missed, ["P6 is no declared figure of this suite"]);
+        assert_eq!(lacking(Gives("").figures(), &verdict), ["P4 bench"]);
     }
 
     #[test]

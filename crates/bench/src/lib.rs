@@ -16,6 +16,7 @@ pub mod observe;
 pub mod pagecache;
 pub mod pollute;
 pub mod programs;
+pub mod promises;
 pub mod residency;
 pub mod rights;
 pub mod spec;

@@ -5,6 +5,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::figures::Spread;
+use crate::promises::bar;
 
 /// A figure of a promise.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -13,10 +14,19 @@ pub struct PromiseFigure {
     pub id: &'static str,
     /// Which of its bars; empty where there is one.
     pub of: String,
-    /// In the unit of the bar.
+    /// In the unit of the bar, with three digits after the point.
     pub figure: f64,
     /// The lowest and the highest, where there were several.
     pub spread: Option<[f64; 2]>,
+}
+
+impl PromiseFigure {
+    /// A line with its bar.
+    fn text(&self) -> String {
+        let (bar, name) = (bar(self.id, &self.of), named(self.id, &self.of));
+        let ends = self.spread.map_or(String::new(), |[low, high]| format!(" [{low}, {high}]"));
+        format!("{name}: {} {}{ends}, promised {}\n", self.figure, bar.unit, bar.text)
+    }
 }
 
 /// What a suite found.
@@ -33,6 +43,9 @@ pub struct SuiteVerdict {
     pub totals: serde_json::Map<String, Value>,
     /// Figures of promises.
     pub figures: Vec<PromiseFigure>,
+    /// Whether a part of what figures are over is left out: they are judged then all the same, and not given.
+    #[serde(skip)]
+    pub is_part: bool,
     /// Promises that do not hold, in words.
     pub missed: Vec<String>,
     /// What could not be measured here, and why.
@@ -58,7 +71,7 @@ impl SuiteVerdict {
         self.totals.insert(name.to_owned(), value.into());
     }
 
-    /// Adds the figure of a promise: the median of what was measured. Nothing of nothing.
+    /// Adds the figure of a promise, the median of what was measured, and judges it by its bar. Nothing of nothing.
     pub fn figure(&mut self, id: &'static str, of: &str, values: &[f64]) {
         let Spread { median, min, max } = Spread::of(values);
         self.worst(id, of, median, (values.len() > 1).then_some([min, max]));
@@ -66,9 +79,23 @@ impl SuiteVerdict {
 
     /// Adds a figure that is not in the middle of its spread.
     pub fn worst(&mut self, id: &'static str, of: &str, figure: f64, spread: Option<[f64; 2]>) {
-        if figure.is_finite() {
+        if !figure.is_finite() {
+            return;
+        }
+        let (bar, figure, spread) =
+            (bar(id, of), rounded(figure), spread.map(|ends| ends.map(rounded)));
+        if !self.is_part {
             self.figures.push(PromiseFigure { id, of: of.to_owned(), figure, spread });
         }
+        let what = || format!("{}: {figure} {} is not {}", named(id, of), bar.unit, bar.text);
+        self.require(bar.holds(figure), what);
+    }
+
+    /// Adds a figure that is the highest of some values, or the lowest, with both ends. Nothing of nothing.
+    pub fn end(&mut self, id: &'static str, of: &str, end: fn(Spread) -> f64, values: &[f64]) {
+        let spread = Spread::of(values);
+        let ends = (values.len() > 1).then_some([spread.min, spread.max]);
+        self.worst(id, of, end(spread), ends);
     }
 
     /// Adds the figure of a promise of which nothing may be missed: what was, so far.
@@ -125,6 +152,7 @@ impl SuiteVerdict {
         for (name, value) in &self.totals {
             text.push_str(&format!("{name}: {}\n", plain(value)));
         }
+        self.figures.iter().for_each(|own| text.push_str(&own.text()));
         let nothing = self.rows.is_empty() && !self.skipped.is_empty();
         let verdict = match self.missed.is_empty() {
             true if nothing => "not measured",
@@ -135,6 +163,16 @@ impl SuiteVerdict {
         self.missed.iter().for_each(|m| text.push_str(&format!("  {m}\n")));
         text
     }
+}
+
+/// A figure's name: its promise, and of what it is.
+pub fn named(id: &str, of: &str) -> String {
+    format!("{id} {of}").trim_end().to_owned()
+}
+
+/// Three digits after the point.
+fn rounded(figure: f64) -> f64 {
+    (figure * 1000.0).round() / 1000.0
 }
 
 fn cell(value: &Value) -> Cell {
@@ -167,6 +205,22 @@ mod tests {
         let found: Vec<_> =
             verdict.figures.iter().map(|own| (own.id, own.figure, own.spread)).collect();
         assert_eq!(found, [("P4", 2.0, Some([1.0, 3.0])), ("P6", 0.5, None)]);
+        assert!(verdict.missed.is_empty(), "{:?}", verdict.missed);
+    }
+
+    #[test]
+    fn figures_are_judged_by_their_bars() {
+        let mut verdict = SuiteVerdict::new("confine");
+        verdict.end("P4", "bench", |spread| spread.min, &[3.0, 1.5, 2.0]);
+        verdict.figure("P6", "", &[10.0004]);
+        verdict.is_part = true;
+        verdict.figure("P6", "", &[11.0]);
+        assert_eq!(verdict.figures[0].spread, Some([1.5, 3.0]));
+        let text = verdict.text();
+        assert!(text.contains("P4 bench: 1.5 x [1.5, 3], promised >= 2 x\n"), "{text}");
+        assert!(text.contains("P6: 10 s, promised <= 10 s\n"), "{text}");
+        assert_eq!(verdict.missed, ["P4 bench: 1.5 x is not >= 2 x", "P6: 11 s is not <= 10 s"]);
+        assert_eq!(verdict.figures.len(), 2);
     }
 
     #[test]

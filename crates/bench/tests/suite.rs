@@ -71,7 +71,7 @@ fn a_slow_run_costs_too_much() {
     let body = "report 99 1 1; exec \"$@\"";
     let args = ["cost", "--only", "static", "--pairs", "1"];
     let (_, verdict) = bench(body, &args);
-    assert!(verdict["missed"].to_string().contains("is above 1.01"), "{verdict}");
+    assert!(verdict["missed"].to_string().contains("P11: "), "{verdict}");
     assert!(bench(FAITHFUL, &args).0.status.success());
 }
 
@@ -181,7 +181,7 @@ fn a_warm_that_reads_and_places_nothing_is_missed() {
     assert_eq!(output.status.code(), Some(1), "{verdict}");
     let missed = verdict["missed"].to_string();
     // Without root frame numbers are hidden, and nothing can be measured.
-    assert!(missed.contains("of the pages are right") || missed.contains("hidden"), "{missed}");
+    assert!(missed.contains("F1: 0 % is not >= 99 %") || missed.contains("hidden"), "{missed}");
 }
 
 #[test]
@@ -243,12 +243,10 @@ fn superpages_that_take_memory_or_do_nothing_are_missed() {
         let why = "large pages cannot be switched";
         return huepage_testing::skip("superpages_that_take_memory", why);
     };
-    // How fast it is while other tests run says nothing.
-    assert!(!faithful.contains("the memory without"), "{faithful}");
-    assert!(!faithful.contains("cannot") && !faithful.contains("reported nothing"), "{faithful}");
+    assert_eq!(faithful, "[]");
     let greedy = "echo always > /sys/kernel/mm/transparent_hugepage/enabled; exec \"$@\"";
     let greedy = missed(greedy, &memory).unwrap();
-    assert!(greedy.contains("the memory without"), "{greedy}");
+    assert!(greedy.contains("U3 one page in 64: "), "{greedy}");
     let silent = missed("rm $report; exec \"$@\"", &memory).unwrap();
     assert!(silent.contains("reported nothing of superpages"), "{silent}");
     let speed = ["superpage-speed", "--only", "gups,btree,cg", "--gups-mib", "4"];
@@ -260,7 +258,7 @@ fn superpages_that_take_memory_or_do_nothing_are_missed() {
     assert_eq!(missed("exec \"$@\"", &cpu).unwrap(), "[]");
     let busy = "echo '{\"superpages\":{\"policy_cpu_seconds\":0.02,\"seconds\":1}}' > $report";
     let busy = missed(&format!("{busy}; exec \"$@\""), &cpu).unwrap();
-    assert!(busy.contains("2.00 % of a CPU"), "{busy}");
+    assert!(busy.contains("U6 dense: 2 % of a CPU"), "{busy}");
     let start = ["superpage-start", "--mib", "8", "--rounds", "1", "--seconds", "0.5"];
     let start = [start.as_slice(), &["--khugepaged", "0"]].concat();
     assert!(missed("exit 101", &start).unwrap().contains("cannot be measured"));
@@ -295,8 +293,10 @@ fn a_lab_that_leaks_or_tells_of_nothing_is_missed() {
     assert!(output.status.success(), "{verdict}");
     assert_eq!(verdict["figures"][0]["figure"], 0.1, "{verdict}");
     let missed = |columns, intensity| said(columns, intensity).1["missed"].to_string();
-    assert!(missed([good[0], good[1], (0.02, 0)], 1.0).contains("2.000 misses the bar of L1"));
-    assert!(missed([good[0], good[1], (0.001, 3)], 1.0).contains("3.000 misses the bar of L2"));
+    assert!(missed([good[0], good[1], (0.02, 0)], 1.0).contains("L1 plain2: 2 % is not < 1 %"));
+    assert!(
+        missed([good[0], good[1], (0.001, 3)], 1.0).contains("L2 plain2: 3 lines is not = 0 lines")
+    );
     assert!(missed(good, 0.5).contains("0.50 times as busy"));
     assert!(missed([good[0], (0.2, 9), good[2]], 1.0).contains("only 20.0 % missed beside"));
     assert!(missed([(0.1, 0), good[1], good[2]], 1.0).contains("10.000 % misses alone"));

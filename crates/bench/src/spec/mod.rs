@@ -1,7 +1,6 @@
 //! SPECIFICATION.md: its table is made of what is promised (`bench/promises.toml`) and of what was
 //! measured (`bench/results/*.json`). Nothing is measured here.
 
-pub mod promises;
 pub mod results;
 pub mod save;
 pub mod table;
@@ -11,7 +10,7 @@ use std::{fs, io};
 
 use clap::Args;
 
-use promises::Promises;
+use crate::promises::Promises;
 use results::{MachineResults, ResultsError};
 
 /// The lines of the document between which the table stands.
@@ -21,9 +20,9 @@ const MARKS: (&str, &str) =
 /// Why the specification cannot be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SpecError {
-    /// The promises are not of the form.
-    #[error("bench/promises.toml: {0}")]
-    Promises(String),
+    /// The promises cannot be read.
+    #[error("{0}; name a checkout of the project with --root")]
+    Promises(#[from] io::Error),
     /// The results cannot be read.
     #[error(transparent)]
     Results(#[from] ResultsError),

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::Command;
 
 use super::SpecError;
-use super::promises::{Bar, Promises};
 use super::results::{MachineResults, ResultEntry, ResultMachine};
+use crate::promises::{Bar, Promises};
 use crate::verdict::{PromiseFigure, SuiteVerdict};
 
 /// What was run, when, and of which code.
@@ -108,21 +108,16 @@ fn entry(
     Ok(ResultEntry {
         id: figure.id.to_owned(),
         of: figure.of.clone(),
-        figure: rounded(figure.figure),
+        figure: figure.figure,
         unit: unit.clone(),
-        spread: figure.spread.map(|ends| ends.map(rounded)),
-        holds: bar.holds(rounded(figure.figure)),
+        spread: figure.spread,
+        holds: bar.holds(figure.figure),
         bar: text.clone(),
         command: origin.command.clone(),
         date: origin.date.clone(),
         commit: origin.commit.clone(),
         note: None,
     })
-}
-
-/// Three digits after the point.
-fn rounded(figure: f64) -> f64 {
-    (figure * 1000.0).round() / 1000.0
 }
 
 impl ResultMachine {

@@ -1,8 +1,8 @@
 //! The table of promises in Markdown: a row for each promise, with the figures of all machines,
 //! those that miss their bar in bold. Below it the machines, and what no machine reached.
 
-use super::promises::{PageStatements, Promise, Promises, Section};
 use super::results::{MachineResults, ResultEntry};
+use crate::promises::{PageStatements, Promise, Promises, Section};
 
 /// The table and what stands below it.
 pub fn table(promises: &Promises, machines: &[MachineResults]) -> String {

@@ -4,10 +4,10 @@ use std::collections::HashSet;
 use std::fs;
 use std::path::Path;
 
-use super::promises::{Bar, PageStatements, Promise, Promises};
 use super::results::{MachineResults, ResultEntry, ResultMachine};
 use super::save::{RunOrigin, save};
 use super::{SpecError, made, replaced, root, table};
+use crate::promises::{Bar, PageStatements, Promise, Promises};
 use crate::verdict::SuiteVerdict;
 
 fn promises() -> Promises {
@@ -179,6 +179,6 @@ fn what_was_measured_is_saved_with_its_bar_in_place_of_what_was() {
     save(&verdict).expect("saved again");
     let again = MachineResults::load(&path).expect("results");
     assert_eq!((again.results.len(), again.results[0].holds), (1, true));
-    verdict.figure("P22", "no such bar", &[1.0]);
+    verdict.figures[0].of = "no such bar".to_owned();
     assert!(matches!(save(&verdict), Err(SpecError::NoBar("P22", _))));
 }

@@ -16,17 +16,17 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::daemon::World;
 use crate::figures::round;
-use crate::harness::{Bench, Guard, Suite, bounded, tool, wanted};
+use crate::harness::{Bench, Figures, Guard, Suite, bounded, tool, wanted};
 use crate::launch::{Captured, End, Huepage};
 use crate::programs::{BenchProgram, PROGRAMS};
 use crate::verdict::SuiteVerdict;
 use crate::{observe, rights, state};
 
-/// Least share of pages in the partition's colours.
+/// Least share of pages in the partition's colours, as promised.
 const COMPLIANT: f64 = 0.99;
 /// Seconds that a program runs at least, however fast the machine is: it must still be there when a
 /// daemon has looked at it.
@@ -145,9 +145,38 @@ fn built_kinds(verdict: &mut SuiteVerdict, dir: &Path, setting: &Anyone) -> Vec<
 }
 
 impl Suite for Anyone {
-    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
-        Matrix { huepage: bench.huepage, with: &bench.declared() }.matrix(verdict, self)
+    fn figures(&self) -> Figures {
+        &[("P17", CELLS_AND_INSIDE)]
     }
+
+    fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        Matrix { huepage: bench.huepage, with: &bench.declared() }.matrix(verdict, self)?;
+        let whole = self.only.is_empty() && self.way.is_empty();
+        figures(verdict, "P17", whole, |_| true);
+        Ok(())
+    }
+}
+
+/// What the figures of a matrix are of.
+const CELLS_AND_INSIDE: &[&str] = &["cells", "inside"];
+
+/// The figures of a whole matrix in which no program lacks: cells that hold and are as `counts`, and the worst share of
+/// pages inside, in percent, of processes that were not refused.
+fn figures(
+    verdict: &mut SuiteVerdict,
+    id: &'static str,
+    whole: bool,
+    counts: fn(&Map<String, Value>) -> bool,
+) {
+    if !whole || !verdict.skipped.is_empty() {
+        return;
+    }
+    let held = verdict.rows.iter().filter(|row| row["holds"] == true && counts(row)).count();
+    let confined = verdict.rows.iter().filter(|row| row["refused"].is_null());
+    let shares = confined.filter_map(|row| row["compliance"].as_f64()).map(|share| 100.0 * share);
+    let shares: Vec<f64> = shares.collect();
+    verdict.figure(id, "cells", &[held as f64]);
+    verdict.end(id, "inside", |spread| spread.min, &shares);
 }
 
 /// The ways by which a program is confined.
@@ -376,4 +405,45 @@ fn note(verdict: &mut SuiteVerdict, program: &str, way: &str, cell: Cell) {
         let Cell { compliance, threads, left_out, .. } = &cell;
         format!("{what}: compliance {compliance:?}, {threads} threads, left out {left_out:?}")
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A matrix of a confined cell and of a refused one.
+    fn matrix(compliance: f64) -> SuiteVerdict {
+        let mut verdict = SuiteVerdict::new("anyone");
+        let confined = Cell { compliance: Some(compliance), threads: 1, ..Cell::default() };
+        let refused = Some("a line".to_owned());
+        note(&mut verdict, "root", "run", confined);
+        note(
+            &mut verdict,
+            "sshd",
+            "run",
+            Cell { compliance: Some(0.1), refused, ..Cell::default() },
+        );
+        verdict
+    }
+
+    #[test]
+    fn cells_that_hold_are_counted_and_the_worst_confined_one_told() {
+        let mut verdict = matrix(0.995);
+        assert!(verdict.missed.is_empty(), "{:?}", verdict.missed);
+        figures(&mut verdict, "P17", true, |_| true);
+        let given: Vec<_> = verdict.figures.iter().map(|own| (&*own.of, own.figure)).collect();
+        assert_eq!(given, [("cells", 2.0), ("inside", 99.5)]);
+        let mut verdict = matrix(0.5);
+        figures(&mut verdict, "P29", true, |row| row["refused"].is_null());
+        assert_eq!(verdict.figures[0].figure, 0.0, "one is outside and one refused");
+    }
+
+    #[test]
+    fn a_part_of_the_matrix_gives_no_figure() {
+        let mut part = matrix(1.0);
+        figures(&mut part, "P17", false, |_| true);
+        part.skip("node is not installed");
+        figures(&mut part, "P17", true, |_| true);
+        assert!(part.figures.is_empty());
+    }
 }

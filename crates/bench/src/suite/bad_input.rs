@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::harness::{Bench, Guard, Suite, bounded};
+use crate::harness::{Bench, Figures, Guard, Suite, bounded};
 use crate::launch::{Captured, End, Huepage, answering};
 use crate::mix::Rng;
 use crate::rights::NOBODY;
@@ -69,6 +69,10 @@ fn cases(alive: &str, dead: &str, small: &str) -> Vec<Case> {
 pub struct BadInput {}
 
 impl Suite for BadInput {
+    fn figures(&self) -> Figures {
+        &[("P16", &[""])]
+    }
+
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         verdict.skip("kernel too old: only a unit test can pretend that");
         run_cases(verdict, &Tool { huepage: bench.huepage, with: bench.options })?;

@@ -1,6 +1,6 @@
 //! What `--recolor-conflicts` brings: a walk through pages that were put into few colours, let go, and left
 //! there or looked after; and what it costs walks and scans that have no conflicts. Rounds are
-//! interleaved; ratios are of medians.
+//! interleaved; ratios are of the runs of one round.
 
 use std::io;
 use std::process::Command;
@@ -15,18 +15,14 @@ use serde_json::Value;
 
 use super::pollute::overall;
 use crate::conflict::ConflictReady;
-use crate::figures::{median, round};
-use crate::harness::{Bench, Suite, interleaved, tool, wanted};
+use crate::figures::{median, ratios, round};
+use crate::harness::{Bench, Figures, Suite, interleaved, tool, wanted};
 use crate::launch::{Dialogue, succeeds};
 use crate::superpages::pace::Speed;
 use crate::verdict::SuiteVerdict;
 
 /// Programs with nothing to gain.
 const HARMLESS: [&str; 3] = ["hot", "large", "stream"];
-/// What is promised of a crowd in its last third, and of every program over all.
-const GAIN: f64 = 1.25;
-const NEVER_BELOW: f64 = 0.98;
-
 /// How long coming to two colours may take.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -73,6 +69,10 @@ impl Run {
 }
 
 impl Suite for Conflicts {
+    fn figures(&self) -> Figures {
+        &[("C3", &[""]), ("C4", &["walk", "three caches", "scan"])]
+    }
+
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         if let Some(why) = obstacle() {
             verdict.skip(why);
@@ -118,29 +118,27 @@ impl Comparison<'_> {
                 _ => self.harmless(name, watched),
             })?;
         let median_of = |runs: &[Run], of: fn(&Run) -> f64| median(runs.iter().map(of));
-        let ratio = |of| median_of(&with, of) / median_of(&without, of);
-        let (all, last) = (ratio(|run| run.overall), ratio(|run| run.steady));
+        let speeds = |runs: &[Run], of: fn(&Run) -> f64| runs.iter().map(of).collect::<Vec<_>>();
+        let ratios = |of| ratios(&speeds(&with, of), &speeds(&without, of));
+        let (all, last) = (ratios(|run| run.overall), ratios(|run| run.steady));
         let report = with.last().map_or(Value::Null, |run| run.report.clone());
         verdict.row([
             ("program", name.into()),
             ("without_per_s", round(median_of(&without, |run| run.steady))),
             ("with_per_s", round(median_of(&with, |run| run.steady))),
-            ("ratio", round(all)),
-            ("ratio_last_third", round(last)),
+            ("ratio", round(median(&all))),
+            ("ratio_last_third", round(median(&last))),
             ("recoloured", report["recolored"].clone()),
             ("there_before", report["residency_before"].clone()),
             ("there", report["residency"].clone()),
             ("what", report["stage"].clone()),
         ]);
         match name {
-            "crowd" => verdict.figure("C3", "", &[last]),
-            "hot" => verdict.figure("C4", "walk", &[all]),
-            "large" => verdict.figure("C4", "three caches", &[all]),
-            _ => verdict.figure("C4", "scan", &[all]),
+            "crowd" => verdict.figure("C3", "", &last),
+            "hot" => verdict.figure("C4", "walk", &all),
+            "large" => verdict.figure("C4", "three caches", &all),
+            _ => verdict.figure("C4", "scan", &all),
         }
-        let gained = name != "crowd" || last >= GAIN;
-        verdict.require(gained, || format!("crowd: {last:.3} of what it was"));
-        verdict.require(all >= NEVER_BELOW, || format!("{name}: {all:.3} of without"));
         Ok(())
     }
 

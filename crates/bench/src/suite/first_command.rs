@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use super::frames;
 use super::noise::{BackgroundLoad, Noise};
 use crate::figures::{median, round};
-use crate::harness::{Bench, Suite, bounded, chosen, tool, word};
+use crate::harness::{Bench, Figures, Suite, bounded, chosen, tool, word};
 use crate::launch::{Captured, Huepage, RIGHT, kill_tree};
 use crate::sys;
 use crate::verdict::SuiteVerdict;
@@ -82,6 +82,18 @@ pub struct FirstCommand {
 }
 
 impl Suite for FirstCommand {
+    fn figures(&self) -> Figures {
+        const OF: &[&str] = &[
+            "wrong endings",
+            "median start",
+            "worst start",
+            "inside from empty store",
+            "inside from kept store",
+            "inside under load",
+        ];
+        &[("P22", OF)]
+    }
+
     fn tools(&self) -> &'static [&'static str] {
         &["huepage-torture", "huepage-walk", "huepage-stream"]
     }
@@ -96,6 +108,8 @@ impl Suite for FirstCommand {
                 }
             }
         }
+        verdict.is_part =
+            !(self.store.is_empty() && self.load.is_empty() && self.program.is_empty());
         figures(verdict);
         Ok(())
     }

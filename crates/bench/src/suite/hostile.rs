@@ -17,7 +17,7 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use super::daemon::World;
-use crate::harness::{Bench, Guard, Suite, tool, word};
+use crate::harness::{Bench, Figures, Guard, Suite, tool, word};
 use crate::hostile::Plant;
 use crate::hostile::attack::AttackKind;
 use crate::hostile::nest::{self, NestLine, NestedEnd};
@@ -70,6 +70,10 @@ pub enum Confiner {
 }
 
 impl Suite for Hostile {
+    fn figures(&self) -> Figures {
+        &[("P25", &["run", "daemon"])]
+    }
+
     fn tools(&self) -> &'static [&'static str] {
         &["huepage-hostile", "huepage-torture"]
     }
@@ -79,6 +83,7 @@ impl Suite for Hostile {
             return self_test(bench, self, verdict);
         }
         Campaign::start(bench, self, None)?.attend(verdict)?;
+        verdict.is_part = self.only.is_some();
         verdict.figure_of_missed("P25", &word(self.by));
         Ok(())
     }

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::figures::round;
-use crate::harness::{Bench, Suite};
+use crate::harness::{Bench, Figures, Suite};
 use crate::launch::Dialogue;
 use crate::mix::Rng;
 use crate::verdict::SuiteVerdict;
@@ -121,6 +121,10 @@ fn say(colors: Vec<u16>) -> io::Result<()> {
 }
 
 impl Suite for KeptTrue {
+    fn figures(&self) -> Figures {
+        &[("P24", &["inside", "worst minute", "CPU at rest", "CPU in a burst"])]
+    }
+
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         minutes(verdict, bench, self)
     }

@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 use clap::Args;
 use serde_json::Value;
 
-use crate::figures::{Spread, median, round};
-use crate::harness::{Bench, Suite, interleaved, tool, wanted};
+use crate::figures::{median, ratios, round};
+use crate::harness::{Bench, Figures, Suite, interleaved, tool, wanted};
 use crate::launch::{self, Dialogue, succeeds};
 use crate::pollute::PolluterReady;
 use crate::programs::{BenchProgram, PROGRAMS, STREAMS};
@@ -67,6 +67,14 @@ enum Placing {
 }
 
 impl Suite for Pollute {
+    fn figures(&self) -> Figures {
+        &[
+            ("B2", &["join", "join against by hand", "art", "worst program"]),
+            ("B3", &[""]),
+            ("B4", &[""]),
+        ]
+    }
+
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let bench = Kernels { bench, setting: self };
         for kernel in
@@ -86,11 +94,12 @@ impl Suite for Pollute {
         }
         let gained = verdict.rows.iter().filter(|row| row["auto"].as_f64() >= Some(GAIN)).count();
         verdict.total("programs that gain a quarter", gained);
-        let Spread { min, max, .. } = Spread::of(verdict.column("auto"));
+        let speeds = verdict.column("auto");
+        verdict.is_part = !self.only.is_empty();
         if self.search {
-            verdict.worst("B4", "", max, None);
+            verdict.end("B4", "", |spread| spread.max, &speeds);
         } else {
-            verdict.worst("B2", "worst program", min, None);
+            verdict.end("B2", "worst program", |spread| spread.min, &speeds);
         }
         let all = self.only.is_empty() && !self.search;
         verdict.require(!all || gained >= 2, || format!("{gained} programs reach {GAIN}, not 2"));
@@ -164,6 +173,8 @@ impl Kernels<'_> {
         let ways = [Placing::Alone, Placing::Auto, Placing::ByHand];
         let runs = interleaved(self.setting.rounds, ways, |way| self.run(kernel, way))?;
         let [base, auto, hand] = runs.each_ref().map(|runs| median(runs.iter().map(|run| run.0)));
+        let speeds = runs.each_ref().map(|runs| runs.iter().map(|run| run.0).collect::<Vec<_>>());
+        let [gains, of_hand] = [0, 2].map(|other| ratios(&speeds[1], &speeds[other]));
         let (auto, hand) = (auto / base, hand / base);
         let reports = runs[1].iter().map(|(_, report)| report);
         let placed: Vec<f64> = reports.filter_map(|own| own["placed_after"].as_f64()).collect();
@@ -171,11 +182,11 @@ impl Kernels<'_> {
         row(verdict, kernel, [base, auto, hand], round(median(&placed)), &last);
         match kernel {
             "join" => {
-                verdict.figure("B2", "join", &[auto]);
-                verdict.figure("B2", "join against by hand", &[auto / hand]);
+                verdict.figure("B2", "join", &gains);
+                verdict.figure("B2", "join against by hand", &of_hand);
                 verdict.figure("B3", "", &placed);
             }
-            "art" => verdict.figure("B2", "art", &[auto]),
+            "art" => verdict.figure("B2", "art", &gains),
             _ => {}
         }
         verdict.require(auto >= NEVER_BELOW, || format!("{kernel}: {auto:.3} of alone"));

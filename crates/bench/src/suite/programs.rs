@@ -8,8 +8,8 @@ use std::time::Duration;
 use clap::Args;
 use serde_json::Value;
 
-use crate::figures::{Spread, round};
-use crate::harness::{Bench, Suite, wanted};
+use crate::figures::round;
+use crate::harness::{Bench, Figures, Suite, wanted};
 use crate::launch::{self, Huepage, RunOutcome, shell_status};
 use crate::programs::{BenchProgram, PROGRAMS};
 use crate::sys;
@@ -42,6 +42,10 @@ pub struct RealPrograms {
 }
 
 impl Suite for RealPrograms {
+    fn figures(&self) -> Figures {
+        &[("P1", &[""]), ("P2", &[""]), ("P3", &[""])]
+    }
+
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let options = [bench.options, &["--share", &self.share]].concat();
         for program in selected(&self.only).filter(|_| !self.endings) {
@@ -51,12 +55,12 @@ impl Suite for RealPrograms {
                 verdict.miss(format!("{}: cannot be started: {error}", program.name));
             }
         }
-        if self.only.is_empty() && !self.endings {
-            figures(verdict);
-        }
         if self.only.is_empty() {
             endings(verdict, bench.huepage, &options);
             passed_on(verdict, bench.huepage, &options);
+        }
+        if self.only.is_empty() && !self.endings {
+            figures(verdict);
         }
         Ok(())
     }
@@ -65,9 +69,12 @@ impl Suite for RealPrograms {
 /// The figures of the promises about all programs.
 fn figures(verdict: &mut SuiteVerdict) {
     let same = verdict.rows.iter().filter(|row| row["output"] == "same").count();
-    verdict.figure("P1", "", &[same as f64]);
-    let Spread { min, max, .. } = Spread::of(verdict.column("seen"));
-    verdict.worst("P3", "", 100.0 * min, Some([100.0 * min, 100.0 * max]));
+    verdict.is_part = !verdict.skipped.is_empty();
+    let seen: Vec<f64> = verdict.column("seen").iter().map(|share| 100.0 * share).collect();
+    verdict.end("P3", "", |spread| spread.min, &seen);
+    if !verdict.is_part {
+        verdict.figure("P1", "", &[same as f64]);
+    }
 }
 
 fn one(verdict: &mut SuiteVerdict, bench: Bench<'_>, program: &BenchProgram) -> io::Result<()> {

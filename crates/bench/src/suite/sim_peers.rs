@@ -24,7 +24,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::figures::{median, round};
-use crate::harness::{Bench, Suite, bounded, interleaved};
+use crate::harness::{Bench, Figures, Suite, bounded, interleaved};
 use crate::launch::{Huepage, succeeds};
 use crate::verdict::SuiteVerdict;
 
@@ -34,8 +34,6 @@ const STREAMS: [(&str, Mix); 2] = [("misses", Mix::MissHeavy), ("hits", Mix::Hot
 const LEVELS: [(u64, u64); 3] = [(64, 8), (1024, 16), (16384, 16)];
 /// Lines of the cache of one set.
 const ONE_SET: u64 = 64;
-/// How many times as fast as each peer it is to be.
-const GOAL: f64 = 5.0;
 /// Ticks of a second in `/proc`: on x86-64 the same in every kernel.
 const TICKS: f64 = 100.0;
 /// No run takes as long.
@@ -79,6 +77,18 @@ struct SimulatorRun {
 }
 
 impl Suite for SimPeers {
+    fn figures(&self) -> Figures {
+        const OF: &[&str] = &[
+            "pycachesim, misses",
+            "pycachesim, hits",
+            "Dinero IV, misses",
+            "Dinero IV, hits",
+            "libCacheSim, misses",
+            "libCacheSim, hits",
+        ];
+        &[("S16", OF)]
+    }
+
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let absent: Vec<&str> = PEERS
             .iter()
@@ -152,9 +162,6 @@ impl SimPeers {
             ("misses", format!("{:?}", other[0].misses).into()),
             ("equal", equal.into()),
         ]);
-        verdict.require(median(&times) >= GOAL, || {
-            format!("{name}, {stream}: {:.2} times as fast, not {GOAL}", median(&times))
-        });
         verdict.figure("S16", &format!("{name}, {stream}"), &times);
     }
 }

@@ -11,7 +11,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::figures::round;
-use crate::harness::{Bench, Suite, bounded, tool};
+use crate::harness::{Bench, Figures, Suite, bounded, tool};
 use crate::launch::{Huepage, PATIENCE, Report};
 use crate::verdict::SuiteVerdict;
 
@@ -54,6 +54,10 @@ impl Storm {
 }
 
 impl Suite for Storm {
+    fn figures(&self) -> Figures {
+        &[("P14", &[""])]
+    }
+
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let options = [bench.options, &["--share", "50%"]].concat();
         let (mut recolored, mut wrong, mut checks, mut slices) = (0, 0, 0, 0);

@@ -11,7 +11,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::figures::round;
-use crate::harness::{Bench, Suite, wanted};
+use crate::harness::{Bench, Figures, Suite, wanted};
 use crate::launch::{Captured, End, Huepage};
 use crate::programs;
 use crate::verdict::SuiteVerdict;
@@ -45,6 +45,10 @@ pub struct TracesSuite {
 }
 
 impl Suite for TracesSuite {
+    fn figures(&self) -> Figures {
+        &[("S7", &[""])]
+    }
+
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let dir = bench.dir.join("traces");
         let all = match commands(self, &dir) {

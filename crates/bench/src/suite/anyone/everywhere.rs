@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use clap::Args;
 
 use super::services::{MORE_SERVICES, Place, SERVICES, Service};
-use super::{COMPLIANT, Cell, Matrix, note};
-use crate::harness::{Bench, Suite, wanted};
+use super::{CELLS_AND_INSIDE, Cell, Matrix, figures, note};
+use crate::harness::{Bench, Figures, Suite, wanted};
 use crate::verdict::SuiteVerdict;
 
 /// How a service is confined.
@@ -30,17 +30,19 @@ pub struct Everywhere {
 }
 
 impl Suite for Everywhere {
+    fn figures(&self) -> Figures {
+        &[("P29", CELLS_AND_INSIDE)]
+    }
+
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let matrix = Matrix { huepage: bench.huepage, with: &bench.declared() };
         let all = SERVICES[..PLAIN_SERVICES].iter().chain(&MORE_SERVICES);
         for service in all.filter(|service| wanted(&self.only, service.name)) {
             matrix.everywhere(verdict, service, self)?;
         }
-        let cells = verdict.column("compliance");
-        let inside = cells.iter().filter(|share| **share >= COMPLIANT).count();
-        let worst = cells.iter().copied().fold(f64::NAN, f64::min);
-        verdict.figure("P29", "cells", &[inside as f64]);
-        verdict.figure("P29", "inside", &[100.0 * worst]);
+        let whole = self.only.is_empty() && self.way.is_empty();
+        // None of these may be refused.
+        figures(verdict, "P29", whole, |row| row["refused"].is_null());
         Ok(())
     }
 }

@@ -12,13 +12,10 @@ use std::process::Command;
 use clap::Args;
 
 use super::{Bench, NamedSamples, Suite, cache_kib, interleaved, measured, tool};
-use crate::figures::round;
+use crate::harness::Figures;
 use crate::pagecache::files;
 use crate::pagecache::scan::Took;
 use crate::verdict::SuiteVerdict;
-
-/// What huepage may cost at most.
-pub const WORST: f64 = 1.02;
 
 /// What to measure, and where.
 #[derive(Args, Clone, Debug)]
@@ -47,39 +44,58 @@ pub struct WarmAdverse {
     pub colors_from: String,
 }
 
+/// Files that are scanned again and again: what the figures are of, the cache that each fits, by the kernel's number,
+/// and its part of that.
+const FITTING: [(&str, u32, u64); 2] = [("half the L2", 2, 2), ("a quarter of the L3", 3, 4)];
+
 impl Suite for WarmAdverse {
+    fn figures(&self) -> Figures {
+        const OF: &[&str] = &[FITTING[0].0, FITTING[1].0];
+        &[("F8", &[""]), ("F9", OF)]
+    }
+
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let mut samples = NamedSamples::default();
         if let Err(error) = random(bench, self, &mut samples) {
             verdict.miss(format!("random reads cannot be measured: {error}"));
         }
-        let sizes = if self.fit_kib.is_empty() { sizes(self.cpu) } else { self.fit_kib.clone() };
-        for kib in &sizes {
-            if let Err(error) = repeated(bench, self, &mut samples, *kib) {
-                verdict.miss(format!("scans of {kib} KiB cannot be measured: {error}"));
+        let sizes = self.sizes(verdict);
+        for (what, kib) in &sizes {
+            if let Err(error) = repeated(bench, self, &mut samples, (what, *kib)) {
+                verdict.miss(format!("scans of {what} cannot be measured: {error}"));
             }
         }
         samples.rows(verdict, "ns a page");
-        compare(verdict, &samples, "random reads");
-        sizes.iter().for_each(|kib| compare(verdict, &samples, &format!("scans of {kib} KiB")));
+        figures(verdict, &samples);
         Ok(())
     }
 }
 
-/// Half the L2 and a quarter of the L3, in KiB, as the kernel tells their sizes.
-fn sizes(cpu: usize) -> Vec<u64> {
-    let shares = [(2, 2), (3, 4)].map(|(index, of)| Some(cache_kib(cpu, index)? / of));
-    shares.into_iter().flatten().collect()
+impl WarmAdverse {
+    /// The sizes that are asked for, or those that are promised, in KiB, by name.
+    fn sizes(&self, verdict: &mut SuiteVerdict) -> Vec<(String, u64)> {
+        if !self.fit_kib.is_empty() {
+            return self.fit_kib.iter().map(|kib| (format!("{kib} KiB"), *kib)).collect();
+        }
+        let mut sizes = Vec::new();
+        for (name, index, of) in FITTING {
+            match cache_kib(self.cpu, index) {
+                Some(kib) => sizes.push((name.to_owned(), kib / of)),
+                None => verdict.skip(format!("{name}: the kernel tells no size of it")),
+            }
+        }
+        sizes
+    }
 }
 
-fn compare(verdict: &mut SuiteVerdict, samples: &NamedSamples, what: &str) {
-    let ratio =
-        samples.median(&format!("{what}, placed")) / samples.median(&format!("{what}, unplaced"));
-    if ratio.is_nan() {
-        return;
+/// The figures: placed against unplaced in the same rounds.
+fn figures(verdict: &mut SuiteVerdict, samples: &NamedSamples) {
+    let ratios =
+        |what: &str| samples.ratios(&format!("{what}, placed"), &format!("{what}, unplaced"));
+    verdict.figure("F8", "", &ratios("random reads"));
+    for (of, ..) in FITTING {
+        verdict.figure("F9", of, &ratios(&format!("scans of {of}")));
     }
-    verdict.total(&format!("{what}, placed / unplaced"), round(ratio));
-    verdict.require(ratio <= WORST, || format!("{what}: {ratio:.3} times as long when placed"));
 }
 
 /// How a file comes into the page cache.
@@ -118,7 +134,7 @@ fn repeated(
     bench: Bench<'_>,
     setting: &WarmAdverse,
     samples: &mut NamedSamples,
-    kib: u64,
+    (what, kib): (&str, u64),
 ) -> io::Result<()> {
     let scratch = bench.scratch()?;
     let file = scratch.path().join("file");
@@ -140,7 +156,7 @@ fn repeated(
                 measured(&mut plain)?
             }
         };
-        samples.push(&format!("scans of {kib} KiB, {way}"), took.page_ns);
+        samples.push(&format!("scans of {what}, {way}"), took.page_ns);
         Ok(())
     })?;
     Ok(())
@@ -153,12 +169,16 @@ mod tests {
     #[test]
     fn what_is_slower_when_placed_is_missed() {
         let mut samples = NamedSamples::default();
-        let all = [("a, unplaced", 100.0), ("a, placed", 101.0), ("b, unplaced", 100.0)];
-        all.into_iter().for_each(|(n, v)| samples.push(n, v));
-        samples.push("b, placed", 110.0);
+        for (unplaced, reads, scans) in [(100.0, 99.0, 110.0), (200.0, 200.0, 206.0)] {
+            for (what, placed) in [("random reads", reads), ("scans of half the L2", scans)] {
+                samples.push(&format!("{what}, unplaced"), unplaced);
+                samples.push(&format!("{what}, placed"), placed);
+            }
+        }
         let mut verdict = SuiteVerdict::new("warm-adverse");
-        ["a", "b", "c"].iter().for_each(|what| compare(&mut verdict, &samples, what));
-        assert_eq!(verdict.missed, ["b: 1.100 times as long when placed"]);
-        assert_eq!(verdict.totals.len(), 2);
+        figures(&mut verdict, &samples);
+        assert_eq!(verdict.missed, ["F9 half the L2: 1.065 x is not <= 1.02 x"]);
+        let spreads: Vec<_> = verdict.figures.iter().map(|own| own.spread).collect();
+        assert_eq!(spreads, [Some([0.99, 1.0]), Some([1.03, 1.1])]);
     }
 }

@@ -11,11 +11,8 @@ use clap::Args;
 use super::{Bench, NamedSamples, cache_kib, tool};
 use crate::observe::members;
 use crate::pagecache::{files, scan};
+use crate::verdict::SuiteVerdict;
 
-/// A hot set is promised to be faster by this factor when the file is placed.
-pub const HOT: f64 = 2.0;
-/// A scan of a placed file is promised to take at most so many times as long.
-pub const SCAN: f64 = 1.1;
 /// Share of pages of known colour that must be where they were asked to be, for a measurement
 /// to say anything.
 const VALID: f64 = 0.9;
@@ -73,6 +70,9 @@ impl WarmEffect {
     }
 }
 
+/// How a file is gone through: what the figures are of.
+pub const SCANS: &[&str] = &["mmap", "read", "grep"];
+
 /// Where things are, in words, with the colours of the file and whether the hot set is laid.
 #[derive(Clone, Copy, Debug)]
 pub struct PlacementCase {
@@ -100,9 +100,41 @@ pub const CASES: [PlacementCase; 5] = [
         laid: true,
     },
 ];
-/// The better of the cases that others are compared with.
-pub fn unplaced(samples: &NamedSamples, name: impl Fn(&PlacementCase) -> String) -> f64 {
-    CASES[..2].iter().map(|case| samples.median(&name(case))).fold(f64::NAN, f64::min)
+
+/// How many times as long something takes in the better of the cases that others are compared with as another does,
+/// round by round.
+pub fn against_unplaced(
+    samples: &NamedSamples,
+    name: impl Fn(&PlacementCase) -> String,
+    other: &str,
+) -> Vec<f64> {
+    let [anywhere, laid] = [0, 1].map(|at| name(&CASES[at]));
+    let is_less = samples.median(&laid) < samples.median(&anywhere);
+    samples.ratios(if is_less { &laid } else { &anywhere }, other)
+}
+
+/// What files gain and lose by being placed, over cases, in the names of the promises' figures.
+#[derive(Debug, Default)]
+pub struct Effects {
+    gains: NamedSamples,
+    losses: NamedSamples,
+}
+
+impl Effects {
+    /// Adds a case: how many times as fast a hot set is, if it fits its colours, and how many times as long a
+    /// scan takes, if that counts.
+    pub fn push(&mut self, of: &str, gain: Option<f64>, loss: Option<f64>) {
+        gain.into_iter().for_each(|gain| self.gains.push(of, gain));
+        loss.into_iter().for_each(|loss| self.losses.push(of, loss));
+    }
+
+    /// The figures: the worst cases.
+    pub fn figures(&self, verdict: &mut SuiteVerdict) {
+        for of in SCANS {
+            verdict.end("F6", of, |spread| spread.min, self.gains.values(of));
+            verdict.end("F7", of, |spread| spread.max, self.losses.values(of));
+        }
+    }
 }
 
 /// Brings a file or tree into the page cache, placed or anywhere.

@@ -2,21 +2,17 @@
 //! warm` of the same file, with colours by frame number and probed; a plain copy to tmpfs
 //! against `huepage warm --into`, both from the page cache.
 
+use std::ffi::OsStr;
 use std::io;
 use std::path::Path;
 use std::process::Command;
 
 use clap::Args;
 
-use super::{Bench, NamedSamples, Suite, progress, timed};
-use crate::figures::round;
+use super::{Bench, NamedSamples, Suite, Warmed, progress, timed};
+use crate::harness::Figures;
 use crate::pagecache::files;
 use crate::verdict::SuiteVerdict;
-
-/// Placing by frame number is promised to take at most so many cold reads.
-pub const READ: f64 = 1.5;
-/// Placing on tmpfs is promised to take at most so many copies.
-pub const COPY: f64 = 4.0;
 
 /// What to measure, and where.
 #[derive(Args, Clone, Debug)]
@@ -37,22 +33,24 @@ pub struct WarmCost {
 
 const COLD: &str = "cold read";
 const COPIED: &str = "copy to tmpfs";
+/// How colours are known where a file is placed, and where its copy is.
+const BY_NUMBER: &str = "warm by frame number";
+const PROBED: &str = "warm, probed";
+const INTO: &str = "warm --into by frame number";
 
-/// Ways of placing, each with the options and the time that it is compared with.
-const WAYS: [(&str, &[&str], Option<f64>); 2] = [
-    ("warm, srm by frame number", &["--policy", "srm", "--colors-from", "pfn"], Some(READ)),
-    ("warm, 0-7 by frame number", &["--colors", "0-7", "--colors-from", "pfn"], Some(READ)),
-];
-const PROBED: [(&str, &[&str], Option<f64>); 2] = [
-    ("warm, srm probed", &["--policy", "srm", "--colors-from", "probe"], None),
-    ("warm, 0-7 probed", &["--colors", "0-7", "--colors-from", "probe"], None),
-];
-const INTO: [(&str, &[&str], Option<f64>); 2] = [
-    ("warm --into, srm by frame number", &["--policy", "srm", "--colors-from", "pfn"], Some(COPY)),
-    ("warm --into, 0-7 by frame number", &["--colors", "0-7", "--colors-from", "pfn"], Some(COPY)),
-];
+/// Which frames a file is placed in, and the options for it.
+const WAYS: [(&str, [&str; 2]); 2] =
+    [("sequences", ["--policy", "srm"]), ("eight colours", ["--colors", "0-7"])];
+
+/// A way of placing: its name in the table and its options.
+type Placing<'a> = (&'a str, &'a [&'a str]);
 
 impl Suite for WarmCost {
+    fn figures(&self) -> Figures {
+        const OF: &[&str] = &[WAYS[0].0, WAYS[1].0];
+        &[("F3", OF), ("F4", OF), ("F5", OF)]
+    }
+
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let mut samples = NamedSamples::default();
         let outcome = measure(verdict, bench, self, &mut samples);
@@ -60,27 +58,25 @@ impl Suite for WarmCost {
             verdict.miss(format!("cannot be measured: {error}"));
         }
         samples.rows(verdict, "s");
-        compare(verdict, &samples, COLD, &[WAYS, PROBED].concat());
-        compare(verdict, &samples, COPIED, &INTO);
+        compare(verdict, &samples, self.mib << 8);
         Ok(())
     }
 }
 
-fn compare(
-    verdict: &mut SuiteVerdict,
-    samples: &NamedSamples,
-    with: &str,
-    ways: &[(&str, &[&str], Option<f64>)],
-) {
-    for (name, _, bar) in ways {
-        let ratio = samples.median(name) / samples.median(with);
-        if ratio.is_nan() {
-            continue;
+/// The name of a way in the table.
+fn name(how: &str, way: &str) -> String {
+    format!("{how}, {way}")
+}
+
+/// The figures: warms against cold reads and copies of the same rounds, and microseconds a page.
+fn compare(verdict: &mut SuiteVerdict, samples: &NamedSamples, pages: u64) {
+    for (way, _) in WAYS {
+        for (id, how, with) in [("F3", BY_NUMBER, COLD), ("F4", INTO, COPIED)] {
+            verdict.figure(id, way, &samples.ratios(&name(how, way), with));
         }
-        verdict.total(&format!("{name} / {with}"), round(ratio));
-        if let Some(bar) = bar {
-            verdict.require(ratio <= *bar, || format!("{name} takes {ratio:.2} times a {with}"));
-        }
+        let probed = samples.values(&name(PROBED, way));
+        let us: Vec<f64> = probed.iter().map(|seconds| seconds * 1e6 / pages as f64).collect();
+        verdict.figure("F5", way, &us);
     }
 }
 
@@ -97,11 +93,14 @@ fn measure(
     for turn in 0..setting.rounds {
         progress(&format!("round {} of {}", turn + 1, setting.rounds));
         cold(samples, COLD, &file, Command::new("cat").arg(&file))?;
-        for (name, options, _) in WAYS {
-            warm(verdict, bench, samples, (name, options), &file)?;
+        for (way, frames) in WAYS {
+            let options = [&frames[..], &["--colors-from", "pfn"]].concat();
+            warm(verdict, bench, samples, (&name(BY_NUMBER, way), &options), &file)?;
         }
-        for (name, options, _) in PROBED.iter().filter(|_| turn < setting.probed) {
-            if let Err(error) = warm(verdict, bench, samples, (name, options), &file) {
+        for (way, frames) in WAYS.iter().filter(|_| turn < setting.probed) {
+            let (name, options) = (name(PROBED, way), [&frames[..], &["--colors-from", "probe"]]);
+            let probed = (name.as_str(), &options.concat()[..]);
+            if let Err(error) = warm(verdict, bench, samples, probed, &file) {
                 verdict.skip(format!("{name}: {error}"));
             }
         }
@@ -130,17 +129,21 @@ fn warm(
     verdict: &mut SuiteVerdict,
     bench: Bench<'_>,
     samples: &mut NamedSamples,
-    (name, options): (&str, &[&str]),
+    (name, options): Placing<'_>,
     file: &Path,
 ) -> io::Result<()> {
     files::drop_cached(&[file.to_owned()])?;
     let args = options.iter().map(Into::into).chain([file.as_os_str().to_owned()]);
     let warmed = bench.warm(args)?;
+    add(verdict, samples, name, &warmed);
+    Ok(())
+}
+
+/// Adds a sample; a cheap warm that places nothing is worth nothing.
+fn add(verdict: &mut SuiteVerdict, samples: &mut NamedSamples, name: &str, warmed: &Warmed) {
     samples.push(name, warmed.wall);
     let share = warmed.share();
-    // A cheap warm that places nothing is worth nothing.
     verdict.require(share >= 0.97, || format!("{name}: only {share:.3} of the pages placed"));
-    Ok(())
 }
 
 fn copies(
@@ -158,16 +161,13 @@ fn copies(
     let copy = target.path().join("copy");
     samples.push(COPIED, timed(Command::new("cp").arg(file).arg(&copy))?);
     std::fs::remove_file(&copy)?;
-    for (name, options, _) in INTO {
+    for (way, frames) in WAYS {
         files::read_in(&[file.to_owned()])?;
         let into = target.path().join("into");
         std::fs::create_dir(&into)?;
-        let mut args: Vec<std::ffi::OsString> = options.iter().map(Into::into).collect();
-        args.extend(["--into".into(), into.as_os_str().to_owned(), file.as_os_str().to_owned()]);
-        let warmed = bench.warm(args)?;
-        samples.push(name, warmed.wall);
-        let share = warmed.share();
-        verdict.require(share >= 0.97, || format!("{name}: only {share:.3} of the pages placed"));
+        let own = [frames[0], frames[1], "--colors-from", "pfn", "--into"].map(OsStr::new);
+        let warmed = bench.warm(own.into_iter().chain([into.as_os_str(), file.as_os_str()]))?;
+        add(verdict, samples, &name(INTO, way), &warmed);
         std::fs::remove_dir_all(&into)?;
     }
     Ok(())
@@ -180,12 +180,22 @@ mod tests {
     #[test]
     fn a_dear_warm_is_missed_and_one_not_measured_is_not() {
         let mut samples = NamedSamples::default();
-        let all = [(COLD, 1.0), (WAYS[0].0, 1.4), (WAYS[1].0, 1.6)];
-        all.into_iter().for_each(|(n, v)| samples.push(n, v));
+        let [sequences, colors] = WAYS.map(|(way, _)| name(BY_NUMBER, way));
+        for (cold, cheap, dear) in [(1.0, 1.4, 1.6), (2.0, 2.6, 3.4), (1.0, 1.5, 1.9)] {
+            samples.push(COLD, cold);
+            samples.push(&sequences, cheap);
+            samples.push(&colors, dear);
+        }
+        samples.push(&name(PROBED, "sequences"), 0.2);
         let mut verdict = SuiteVerdict::new("warm-cost");
-        compare(&mut verdict, &samples, COLD, &[WAYS, PROBED].concat());
-        assert_eq!(verdict.missed.len(), 1);
-        assert!(verdict.missed[0].contains("0-7 by frame number takes 1.60"));
-        assert_eq!(verdict.totals.len(), 2);
+        compare(&mut verdict, &samples, 1000);
+        assert_eq!(
+            verdict.missed,
+            ["F5 sequences: 200 us is not <= 100 us", "F3 eight colours: 1.7 x is not <= 1.5 x",]
+        );
+        let given = verdict.figures.iter().map(|own| (own.id, own.figure, own.spread));
+        let expected =
+            [("F3", 1.4, Some([1.3, 1.5])), ("F5", 200.0, None), ("F3", 1.7, Some([1.6, 1.9]))];
+        assert_eq!(given.collect::<Vec<_>>(), expected);
     }
 }

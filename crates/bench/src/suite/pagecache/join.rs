@@ -1,6 +1,7 @@
 //! A hash join of PostgreSQL beside a sequential scan of a large table, each in a session of its
 //! own, on the same CPU and on two: with the tables anywhere in the page cache, placed by
-//! SRM-buffer, placed in two colours, and the join alone. In turns; there is no bar.
+//! SRM-buffer, placed in two colours, and the join alone. In turns; promised is that those placed by SRM-buffer do
+//! not slow the join down.
 //!
 //! Only the page cache is placed: the server's own memory is where the kernel put it.
 
@@ -12,6 +13,7 @@ use clap::Args;
 use super::server::{DatabaseServer, programs};
 use super::{Bench, NamedSamples, Suite, interleaved, progress};
 use crate::figures::round;
+use crate::harness::Figures;
 use crate::pagecache::files;
 use crate::verdict::SuiteVerdict;
 
@@ -53,7 +55,14 @@ const WAYS: [(&str, &[&str]); 3] = [
     ("placed, 0-1", &["--colors", "0-1"]),
 ];
 
+/// CPUs of the scan: the join's own, and another.
+const SCANNED_ON: &[&str] = &["same CPU", "next CPU"];
+
 impl Suite for WarmJoin {
+    fn figures(&self) -> Figures {
+        &[("F14", SCANNED_ON)]
+    }
+
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let Some(bin) = programs() else {
             verdict.skip("PostgreSQL is not installed; install the package `postgresql`");
@@ -64,19 +73,27 @@ impl Suite for WarmJoin {
             verdict.miss(format!("cannot be measured: {error}"));
         }
         samples.rows(verdict, "s");
-        for on in ["the same CPU", "the next CPU"] {
-            let alone = samples.median("join alone, wall");
-            for (way, _) in WAYS {
-                let wall = samples.median(&name(way, on, "wall"));
-                verdict.total(&format!("{way}, scan on {on}: wall / alone"), round(wall / alone));
-            }
-        }
+        figures(verdict, &samples);
         Ok(())
     }
 }
 
+/// Joins beside a scan against joins alone, and the figures: tables in sequences against anywhere.
+fn figures(verdict: &mut SuiteVerdict, samples: &NamedSamples) {
+    let [anywhere, sequences, _] = WAYS.map(|(way, _)| way);
+    for on in SCANNED_ON {
+        for (way, _) in WAYS {
+            let alone = samples.median("join alone, wall");
+            let ratio = samples.median(&name(way, on, "wall")) / alone;
+            verdict.total(&format!("{way}, scan on {on}: wall / alone"), round(ratio));
+        }
+        let wall = |way| name(way, on, "wall");
+        verdict.figure("F14", on, &samples.ratios(&wall(sequences), &wall(anywhere)));
+    }
+}
+
 fn name(way: &str, on: &str, what: &str) -> String {
-    format!("join, tables {way}, scan on {on}, {what}")
+    format!("join, tables {way}, scan on the {on}, {what}")
 }
 
 /// Fills the tables: the one to be scanned has rows of about 1 KiB.
@@ -111,7 +128,7 @@ fn measure(
     let tables = server.tables();
     interleaved(setting.rounds, WAYS, |(way, options)| {
         bring(bench, setting, &tables, options)?;
-        for (on, cpu) in [("the same CPU", setting.cpu), ("the next CPU", setting.cpu ^ 1)] {
+        for (on, cpu) in SCANNED_ON.iter().zip([setting.cpu, setting.cpu ^ 1]) {
             let mut scan = server.session(Some(cpu))?;
             scan.send(SCANS)?;
             joins(&server, setting, samples, |what| name(way, on, what))?;
@@ -147,4 +164,25 @@ fn bring(bench: Bench<'_>, setting: &WarmJoin, tables: &Path, options: &[&str]) 
         return files::read_in(&paths).map(|_| ());
     }
     bench.place(tables, &[options, &["--colors-from", &setting.colors_from]].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sequences_are_compared_with_tables_anywhere_round_by_round() {
+        let mut samples = NamedSamples::default();
+        for (alone, anywhere, sequences) in [(1.0, 2.0, 1.8), (2.0, 4.0, 3.0)] {
+            samples.push("join alone, wall", alone);
+            samples.push(&name("anywhere", "same CPU", "wall"), anywhere);
+            samples.push(&name("placed, srm", "same CPU", "wall"), sequences);
+        }
+        let mut verdict = SuiteVerdict::new("warm-join");
+        figures(&mut verdict, &samples);
+        assert!(verdict.missed.is_empty(), "{:?}", verdict.missed);
+        assert_eq!(verdict.totals["anywhere, scan on same CPU: wall / alone"], 2.0);
+        let given: Vec<_> = verdict.figures.iter().map(|own| (own.figure, own.spread)).collect();
+        assert_eq!(given, [(0.825, Some([0.75, 0.9]))]);
+    }
 }

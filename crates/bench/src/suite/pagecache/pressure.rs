@@ -12,6 +12,7 @@ use clap::Args;
 use super::{Bench, Guard, Suite, progress, tool};
 use crate::cgroup::{ControlGroup, Controller};
 use crate::figures::round;
+use crate::harness::Figures;
 use crate::launch::bounded;
 use crate::pagecache::files;
 use crate::verdict::SuiteVerdict;
@@ -37,7 +38,12 @@ pub struct WarmPressure {
 }
 
 impl Suite for WarmPressure {
+    fn figures(&self) -> Figures {
+        &[("F11", &[""])]
+    }
+
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
+        let mut killed = Vec::new();
         for room in &self.room_mib {
             progress(&format!("{room} MiB of room"));
             match ControlGroup::make(Controller::Memory, &room.to_string()) {
@@ -45,12 +51,14 @@ impl Suite for WarmPressure {
                     verdict.skip(format!("no control group: {error}"));
                     break;
                 }
-                Ok(group) => {
-                    if let Err(error) = one(verdict, bench, self, &group, *room) {
-                        verdict.miss(format!("{room} MiB of room: {error}"));
-                    }
-                }
+                Ok(group) => match one(verdict, bench, self, &group, *room) {
+                    Ok(kills) => killed.push(kills as f64),
+                    Err(error) => verdict.miss(format!("{room} MiB of room: {error}")),
+                },
             }
+        }
+        if killed.len() == self.room_mib.len() {
+            verdict.figure("F11", "", &[killed.iter().sum()]);
         }
         Ok(())
     }
@@ -71,13 +79,14 @@ fn cold_file(dir: &Path, mib: u64) -> io::Result<PathBuf> {
     Ok(file)
 }
 
+/// Measures with so much room; how many processes were killed.
 fn one(
     verdict: &mut SuiteVerdict,
     bench: Bench<'_>,
     setting: &WarmPressure,
     group: &ControlGroup,
     room: usize,
-) -> io::Result<()> {
+) -> io::Result<u64> {
     let scratch = bench.scratch()?;
     let file = cold_file(scratch.path(), setting.file_mib)?;
     group.limit_memory(setting.hold_mib + room)?;
@@ -106,5 +115,5 @@ fn one(
     // What warm cannot do in so little room it must say, in one line and with a status.
     let in_order = status == 0 || (100..=127).contains(&status) && end.err.lines().count() == 1;
     require(in_order, format!("warm ended with {status}: {}", end.err));
-    Ok(())
+    Ok(kills)
 }

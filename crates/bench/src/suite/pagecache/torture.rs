@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::{Bench, Suite, progress};
+use crate::harness::Figures;
 use crate::launch::{Captured, kill_tree};
 use crate::mix::Rng;
 use crate::pagecache::files;
@@ -88,6 +89,10 @@ impl Shared {
 }
 
 impl Suite for WarmTorture {
+    fn figures(&self) -> Figures {
+        &[("F10", &["disk", "tmpfs"])]
+    }
+
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         for dir in bench.places(&self.on) {
             if let Err(error) = on(verdict, bench, self, &dir) {
@@ -132,6 +137,7 @@ fn on(
         ("wrong", wrong.len().into()),
         ("seconds", crate::figures::round(started.elapsed().as_secs_f64())),
     ]);
+    verdict.figure("F10", if copies { "tmpfs" } else { "disk" }, &[wrong.len() as f64]);
     wrong.into_iter().chain(&starts.trouble).for_each(|what| verdict.miss(what));
     verdict.require(starts.placed > 0, || format!("{kind}: no page was placed"));
     verdict.require(starts.killed > 0, || format!("{kind}: no start was killed"));

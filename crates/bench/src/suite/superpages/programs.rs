@@ -22,6 +22,8 @@ use crate::superpages::pace::{Speed, WorkloadReady};
 
 /// How long a program that says nothing runs before the kernel's large pages are switched on.
 const LATER: Duration = Duration::from_secs(1);
+/// One page in so many of the sparse array is in use.
+const EVERY: &str = "64";
 /// Functions of the C file that is multiplied.
 const FUNCTIONS: usize = 100;
 
@@ -49,10 +51,19 @@ pub enum SuperpageProgram {
 }
 
 impl SuperpageProgram {
-    /// Whether it uses all of a memory that it keeps, so that large pages only do good.
-    pub fn is_dense(self) -> bool {
-        use SuperpageProgram::{Btree, Cg, Gups, Hpcc, Redis};
-        matches!(self, Gups | Btree | Cg | Redis | Hpcc)
+    /// What figures of it are of.
+    pub const fn figure(self) -> &'static str {
+        match self {
+            SuperpageProgram::Gups => "updates",
+            SuperpageProgram::Btree => "B-tree",
+            SuperpageProgram::Cg => "CG",
+            SuperpageProgram::Redis => "redis",
+            SuperpageProgram::Hpcc => "hpcc",
+            SuperpageProgram::Gcc => "gcc",
+            SuperpageProgram::Python => "python",
+            SuperpageProgram::Sparse => "one page in 64",
+            SuperpageProgram::RedisDeleted => "redis with 90 % deleted",
+        }
     }
 
     /// Whether its use of memory is what it is measured for.
@@ -99,7 +110,7 @@ impl SuperpageProgram {
             SuperpageProgram::Cg => tool("cg", "--rows", sizes.cg_rows),
             SuperpageProgram::Sparse => {
                 let mut command = workload("sparse", "--mib", sizes.sparse_mib, sizes.seconds)?;
-                command.args(["--every", &sizes.sparse_every.to_string()]);
+                command.args(["--every", EVERY]);
                 speed(bench, variant, &command, sizes.clock)
             }
             SuperpageProgram::Python => speed(bench, variant, &python(bench, sizes)?, sizes.clock),

@@ -47,9 +47,6 @@ pub struct ProgramSizes {
     /// Area of the sparse array, in MiB
     #[arg(long, default_value_t = 8192)]
     pub sparse_mib: usize,
-    /// One page in so many of it is in use
-    #[arg(long, default_value_t = 64)]
-    pub sparse_every: usize,
 }
 
 /// What came of one run.

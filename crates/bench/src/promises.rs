@@ -1,12 +1,25 @@
 //! What is promised: each promise has a command and bars, which are numbers, or tests that hold it
 //! in every run, or a page of statements that a command wrote, all of which are to hold.
 
-use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use std::{fs, io};
 
 use serde::Deserialize;
 
-use super::SpecError;
+/// The promises that this program was built with.
+static BUILT_IN: LazyLock<Promises> = LazyLock::new(|| {
+    Promises::parse(include_str!("../../../bench/promises.toml")).expect("promises")
+});
+
+/// The bar of what is measured, as this program was built with it: suites have no numbers of their own.
+///
+/// # Panics
+/// Where no promise has it; a test looks all figures of all suites up.
+pub fn bar(id: &str, of: &str) -> &'static Bar {
+    let bar = BUILT_IN.get(id).and_then(|promise| promise.bar(of));
+    bar.unwrap_or_else(|| panic!("bench/promises.toml has no bar {of:?} of {id}"))
+}
 
 /// All promises, in the order of the document.
 #[derive(Debug, Deserialize)]
@@ -118,20 +131,27 @@ enum Comparison {
 }
 
 impl Promises {
-    /// Reads the promises of a checkout.
-    pub fn read(root: &Path) -> Result<Promises, SpecError> {
-        let path = root.join("bench/promises.toml");
-        let text = fs::read_to_string(&path).map_err(|error| SpecError::Io(path, error))?;
-        let mut promises: Promises =
-            toml::from_str(&text).map_err(|error| SpecError::Promises(error.to_string()))?;
+    /// Reads the promises of a checkout, and their pages.
+    ///
+    /// # Errors
+    /// When a file of them cannot be read, or is not of the form.
+    pub fn read(root: &Path) -> io::Result<Promises> {
+        let text = |path: &Path| {
+            let failed = |error| io::Error::other(format!("{}: {error}", path.display()));
+            fs::read_to_string(root.join(path)).map_err(failed)
+        };
+        let mut promises = Promises::parse(&text(Path::new("bench/promises.toml"))?)?;
         let all = promises.sections.iter_mut().flat_map(|section| &mut section.promises);
         for promise in all {
             let Some(page) = &promise.page else { continue };
-            let path = root.join(page);
-            let text = fs::read_to_string(&path).map_err(|error| SpecError::Io(path, error))?;
-            promise.statements = PageStatements::of(&text);
+            promise.statements = PageStatements::of(&text(page)?);
         }
         Ok(promises)
+    }
+
+    fn parse(text: &str) -> io::Result<Promises> {
+        toml::from_str(text)
+            .map_err(|error| io::Error::other(format!("bench/promises.toml: {error}")))
     }
 
     /// All of them.
