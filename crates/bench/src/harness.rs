@@ -14,8 +14,8 @@ use crate::launch::Huepage;
 pub use crate::launch::{Guard, bounded, tool};
 use crate::verdict::{SuiteVerdict, named};
 
-/// Figures of promises: ids, and of what each is a figure, which is empty where there is one.
-pub type Figures = &'static [(&'static str, &'static [&'static str])];
+/// SuiteFigures of promises: ids, and of what each is a figure, which is empty where there is one.
+pub type SuiteFigures = &'static [(&'static str, &'static [&'static str])];
 
 /// A measurement against promises; its fields are the options of its command.
 pub trait Suite {
@@ -24,8 +24,8 @@ pub trait Suite {
         &[]
     }
 
-    /// Figures of promises that it can give, by its options, and no others.
-    fn figures(&self) -> Figures {
+    /// SuiteFigures of promises that it can give, by its options, and no others.
+    fn figures(&self) -> SuiteFigures {
         &[]
     }
 
@@ -74,7 +74,7 @@ pub fn run(name: &str, suite: &dyn Suite, bench: Bench<'_>) -> SuiteVerdict {
 }
 
 /// Takes figures out that a suite has not declared: nobody could say which suite gives them.
-fn refuse_undeclared(declared: Figures, verdict: &mut SuiteVerdict) {
+fn refuse_undeclared(declared: SuiteFigures, verdict: &mut SuiteVerdict) {
     for own in std::mem::take(&mut verdict.figures) {
         if declared.iter().any(|(id, of)| *id == own.id && of.contains(&own.of.as_str())) {
             verdict.figures.push(own);
@@ -86,7 +86,7 @@ fn refuse_undeclared(declared: Figures, verdict: &mut SuiteVerdict) {
 }
 
 /// Declared figures that a verdict has not, since a part was not measured.
-pub fn lacking(declared: Figures, verdict: &SuiteVerdict) -> Vec<String> {
+pub fn lacking(declared: SuiteFigures, verdict: &SuiteVerdict) -> Vec<String> {
     let all = declared.iter().flat_map(|(id, of)| of.iter().map(move |of| (*id, *of)));
     let given = |(id, of)| verdict.figures.iter().any(|own| (own.id, own.of.as_str()) == (id, of));
     all.filter(|figure| !given(*figure)).map(|(id, of)| named(id, of)).collect()
@@ -226,7 +226,7 @@ mod tests {
     fn figures_are_given_as_declared_or_lack() {
         struct Gives(&'static str);
         impl Suite for Gives {
-            fn figures(&self) -> Figures {
+            fn figures(&self) -> SuiteFigures {
                 &[("P4", &["bench", "demo"])]
             }
             fn measure(&self, _: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {

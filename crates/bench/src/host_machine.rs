@@ -35,16 +35,24 @@ const NEAR_ENTRIES: usize = 64;
 /// Cycles of the far TLB.
 const FAR: f64 = 7.0;
 
+/// The cache of data of a level that processor 0 uses.
+///
+/// # Errors
+/// When the kernel says nothing of it.
+pub fn cache(level: CacheLevel) -> io::Result<CacheGeometry> {
+    let machine = HostMachine::read().map_err(io::Error::other)?;
+    let cache = machine.cache(LevelChoice::Level(level)).map_err(io::Error::other)?;
+    Ok(cache.geometry.clone())
+}
+
 /// Caches of this machine, from the nearest: those of data that its processor 0 uses and that the simulator can describe
 /// without knowing how lines are spread over slices.
 ///
 /// # Errors
 /// When the kernel says nothing of them.
 pub fn caches() -> io::Result<Vec<(u32, CacheGeometry)>> {
-    let machine = HostMachine::read().map_err(io::Error::other)?;
     let levels = [(1, CacheLevel::L1), (2, CacheLevel::L2), (3, CacheLevel::L3)];
-    let own = |level| machine.cache(LevelChoice::Level(level)).ok().map(|own| own.geometry.clone());
-    let all = levels.into_iter().filter_map(|(number, level)| Some((number, own(level)?)));
+    let all = levels.into_iter().filter_map(|(number, level)| Some((number, cache(level).ok()?)));
     Ok(all.filter(|(_, own)| own.sets.is_power_of_two()).collect())
 }
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use crate::figures::round;
-use crate::harness::{Bench, Figures, Suite, bounded, tool, wanted};
+use crate::harness::{Bench, Suite, SuiteFigures, bounded, tool, wanted};
 use crate::launch::{Captured, End, Huepage, answering};
 use crate::verdict::SuiteVerdict;
 
@@ -47,7 +47,7 @@ pub struct Acts {
 pub(super) struct Scene {
     /// Pages moved, as far as it was asked.
     moved: u64,
-    /// Figures of the act's own, in words.
+    /// SuiteFigures of the act's own, in words.
     facts: Vec<String>,
     /// What must not be.
     troubles: Vec<String>,
@@ -84,7 +84,7 @@ const ACTS: [(&str, Act); 14] = [
 ];
 
 impl Suite for Acts {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("P26", &[""])]
     }
 

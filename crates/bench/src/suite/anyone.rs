@@ -20,7 +20,7 @@ use serde_json::{Map, Value};
 
 use super::daemon::World;
 use crate::figures::round;
-use crate::harness::{Bench, Figures, Guard, Suite, bounded, tool, wanted};
+use crate::harness::{Bench, Guard, Suite, SuiteFigures, bounded, tool, wanted};
 use crate::launch::{Captured, End, Huepage};
 use crate::programs::{BenchProgram, PROGRAMS};
 use crate::verdict::SuiteVerdict;
@@ -145,7 +145,7 @@ fn built_kinds(verdict: &mut SuiteVerdict, dir: &Path, setting: &Anyone) -> Vec<
 }
 
 impl Suite for Anyone {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("P17", CELLS_AND_INSIDE)]
     }
 

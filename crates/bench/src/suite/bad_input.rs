@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::harness::{Bench, Figures, Guard, Suite, bounded};
+use crate::harness::{Bench, Guard, Suite, SuiteFigures, bounded};
 use crate::launch::{Captured, End, Huepage, answering};
 use crate::mix::Rng;
 use crate::rights::NOBODY;
@@ -69,7 +69,7 @@ fn cases(alive: &str, dead: &str, small: &str) -> Vec<Case> {
 pub struct BadInput {}
 
 impl Suite for BadInput {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("P16", &[""])]
     }
 

@@ -15,7 +15,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::figures::{Spread, ratios, round};
-use crate::harness::{Bench, Figures, Guard, Suite, interleaved, measured, tool};
+use crate::harness::{Bench, Guard, Suite, SuiteFigures, interleaved, measured, tool};
 use crate::launch::{PATIENCE, Report, succeeds};
 use crate::verdict::SuiteVerdict;
 use crate::walk::Latency;
@@ -41,7 +41,7 @@ pub struct Confine {
 }
 
 impl Suite for Confine {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         const OF: &[&str] = &["bench", "demo"];
         &[("P4", OF), ("P5", OF), ("P6", &[""])]
     }

@@ -7,8 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use huepage_color::{CacheLevel, LevelChoice};
-use huepage_linux::kernel::machine::HostMachine;
+use huepage_color::CacheLevel;
 use huepage_linux::services::conflicts;
 use huepage_linux::services::pollute::SensorKind;
 use serde_json::Value;
@@ -16,7 +15,8 @@ use serde_json::Value;
 use super::pollute::overall;
 use crate::conflict::ConflictReady;
 use crate::figures::{median, ratios, round};
-use crate::harness::{Bench, Figures, Suite, interleaved, tool, wanted};
+use crate::harness::{Bench, Suite, SuiteFigures, interleaved, tool, wanted};
+use crate::host_machine::cache;
 use crate::launch::{Dialogue, succeeds};
 use crate::superpages::pace::Speed;
 use crate::verdict::SuiteVerdict;
@@ -69,7 +69,7 @@ impl Run {
 }
 
 impl Suite for Conflicts {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("C3", &[""]), ("C4", &["walk", "three caches", "scan"])]
     }
 
@@ -91,12 +91,9 @@ impl Suite for Conflicts {
 
 /// Why conflicts in the L2 cannot be seen here.
 fn obstacle() -> Option<String> {
-    let machine = HostMachine::read().map_err(|e| e.to_string());
-    let l2 = LevelChoice::Level(CacheLevel::L2);
-    match machine.as_ref().map(|machine| machine.cache(l2)) {
-        Ok(Ok(l2)) => conflicts::obstacle(&l2.geometry, SensorKind::Residency),
-        Ok(Err(why)) => Some(why.to_string()),
-        Err(why) => Some(why.clone()),
+    match cache(CacheLevel::L2) {
+        Ok(l2) => conflicts::obstacle(&l2, SensorKind::Residency),
+        Err(why) => Some(why.to_string()),
     }
 }
 

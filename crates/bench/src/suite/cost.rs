@@ -10,7 +10,7 @@ use clap::Args;
 
 use super::programs::selected;
 use crate::figures::{Spread, median, round};
-use crate::harness::{Bench, Figures, Suite, interleaved};
+use crate::harness::{Bench, Suite, SuiteFigures, interleaved};
 use crate::launch::{self, Huepage};
 use crate::programs::ReadyProgram;
 use crate::verdict::SuiteVerdict;
@@ -27,7 +27,7 @@ pub struct Cost {
 }
 
 impl Suite for Cost {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("P11", &[""]), ("P12", &[""])]
     }
 

@@ -17,7 +17,7 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use super::daemon::World;
-use crate::harness::{Bench, Figures, Guard, Suite, tool, word};
+use crate::harness::{Bench, Guard, Suite, SuiteFigures, tool, word};
 use crate::hostile::Plant;
 use crate::hostile::attack::AttackKind;
 use crate::hostile::nest::{self, NestLine, NestedEnd};
@@ -70,7 +70,7 @@ pub enum Confiner {
 }
 
 impl Suite for Hostile {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("P25", &["run", "daemon"])]
     }
 

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 
-use crate::harness::{Bench, Figures, Suite};
+use crate::harness::{Bench, Suite, SuiteFigures};
 use crate::launch::{End, Huepage, RIGHT, answering, kill_tree};
 use crate::mix::Rng;
 use crate::observe;
@@ -37,7 +37,7 @@ pub struct Kill {
 }
 
 impl Suite for Kill {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("P15", &[""])]
     }
 

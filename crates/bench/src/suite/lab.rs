@@ -12,7 +12,7 @@ use clap::{Args, ValueEnum};
 use serde_json::Value;
 
 use crate::figures::round;
-use crate::harness::{Bench, Figures, Suite, chosen, progress, word};
+use crate::harness::{Bench, Suite, SuiteFigures, chosen, progress, word};
 use crate::launch::bounded;
 use crate::mix::Rng;
 use crate::spec::root;
@@ -112,7 +112,7 @@ pub fn target(target: &LabTarget) -> io::Result<()> {
 }
 
 impl Suite for LabShares {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         const OF: &[&str] = &["plain2", "hashed2", "plain4", "hashed4"];
         &[("L1", OF), ("L2", OF), ("L3", OF)]
     }

@@ -159,7 +159,7 @@ mod tests {
         suites: Suites,
     }
 
-    /// Figures with the commands of their suites.
+    /// SuiteFigures with the commands of their suites.
     type Commanded = BTreeSet<[String; 3]>;
 
     fn declared() -> Commanded {

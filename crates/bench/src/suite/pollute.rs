@@ -1,6 +1,7 @@
 //! What `huepage run --pollute-buffer` brings: programs with memory that passes by what they use again,
 //! as they are, with the buffer found by huepage, and with what passes by confined by hand; and real
-//! programs as they are and under it. Rounds are interleaved; ratios are of medians.
+//! programs as they are and under it. Rounds are interleaved; ratios of kernels are of the
+//! runs of one round, those of programs of medians.
 
 use std::io;
 use std::process::Command;
@@ -10,19 +11,15 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::figures::{median, ratios, round};
-use crate::harness::{Bench, Figures, Suite, interleaved, tool, wanted};
+use crate::harness::{Bench, Suite, SuiteFigures, interleaved, tool, wanted};
 use crate::launch::{self, Dialogue, succeeds};
 use crate::pollute::PolluterReady;
 use crate::programs::{BenchProgram, PROGRAMS, STREAMS};
 use crate::superpages::pace::Speed;
 use crate::verdict::SuiteVerdict;
 
-/// The kernels with something to gain, and what is promised of two of them.
+/// The kernels with something to gain.
 const KERNELS: [&str; 3] = ["join", "cg", "art"];
-const GAIN: f64 = 1.25;
-const OF_THE_BEST: f64 = 0.85;
-/// What is promised of every program.
-const NEVER_BELOW: f64 = 0.98;
 /// How long confining by hand may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -67,7 +64,7 @@ enum Placing {
 }
 
 impl Suite for Pollute {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[
             ("B2", &["join", "join against by hand", "art", "worst program"]),
             ("B3", &[""]),
@@ -92,8 +89,6 @@ impl Suite for Pollute {
                 verdict.miss(format!("{}: cannot be started: {error}", program.name));
             }
         }
-        let gained = verdict.rows.iter().filter(|row| row["auto"].as_f64() >= Some(GAIN)).count();
-        verdict.total("programs that gain a quarter", gained);
         let speeds = verdict.column("auto");
         verdict.is_part = !self.only.is_empty();
         if self.search {
@@ -101,8 +96,6 @@ impl Suite for Pollute {
         } else {
             verdict.end("B2", "worst program", |spread| spread.min, &speeds);
         }
-        let all = self.only.is_empty() && !self.search;
-        verdict.require(!all || gained >= 2, || format!("{gained} programs reach {GAIN}, not 2"));
         Ok(())
     }
 }
@@ -172,27 +165,23 @@ impl Kernels<'_> {
     fn kernel(&self, verdict: &mut SuiteVerdict, kernel: &str) -> io::Result<()> {
         let ways = [Placing::Alone, Placing::Auto, Placing::ByHand];
         let runs = interleaved(self.setting.rounds, ways, |way| self.run(kernel, way))?;
-        let [base, auto, hand] = runs.each_ref().map(|runs| median(runs.iter().map(|run| run.0)));
         let speeds = runs.each_ref().map(|runs| runs.iter().map(|run| run.0).collect::<Vec<_>>());
-        let [gains, of_hand] = [0, 2].map(|other| ratios(&speeds[1], &speeds[other]));
-        let (auto, hand) = (auto / base, hand / base);
+        let [gains, best, of_best] =
+            [(1, 0), (2, 0), (1, 2)].map(|(own, other)| ratios(&speeds[own], &speeds[other]));
         let reports = runs[1].iter().map(|(_, report)| report);
         let placed: Vec<f64> = reports.filter_map(|own| own["placed_after"].as_f64()).collect();
         let last = runs[1].last().map_or(Value::Null, |(_, report)| report.clone());
-        row(verdict, kernel, [base, auto, hand], round(median(&placed)), &last);
+        let figures = [median(&speeds[0]), median(&gains), median(&best)];
+        row(verdict, kernel, figures, round(median(&placed)), &last);
         match kernel {
             "join" => {
                 verdict.figure("B2", "join", &gains);
-                verdict.figure("B2", "join against by hand", &of_hand);
+                verdict.figure("B2", "join against by hand", &of_best);
                 verdict.figure("B3", "", &placed);
             }
             "art" => verdict.figure("B2", "art", &gains),
             _ => {}
         }
-        verdict.require(auto >= NEVER_BELOW, || format!("{kernel}: {auto:.3} of alone"));
-        verdict.require(hand < GAIN || auto >= OF_THE_BEST * hand, || {
-            format!("{kernel}: {auto:.3} of alone where placing by hand gives {hand:.3}")
-        });
         Ok(())
     }
 
@@ -227,7 +216,6 @@ impl Kernels<'_> {
         let last = reports().next_back().and_then(|report| report.rest.get("pollute").cloned());
         let last = last.map_or(Value::Null, |own| own["processes"][0].clone());
         row(verdict, name, [1.0 / base, auto, f64::NAN], last["placed_after"].clone(), &last);
-        verdict.require(auto >= NEVER_BELOW, || format!("{name}: {auto:.3} of alone"));
         Ok(())
     }
 }

@@ -7,17 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::Args;
-use huepage_color::{CacheLevel, Color, LevelChoice};
+use huepage_color::{CacheLevel, Color};
 use huepage_linux::color::probe::{
     Classifier, LocalBench, OwnPages, PageVerdict, ProbeParams, ReferenceSet, slow_color,
 };
-use huepage_linux::kernel::machine::HostMachine;
 use huepage_linux::kernel::process_memory::thread_time;
 use serde_json::Value;
 
 use super::noise::{BackgroundLoad, Noise};
 use crate::figures::round;
-use crate::harness::{Bench, Figures, Suite, chosen, progress, word};
+use crate::harness::{Bench, Suite, SuiteFigures, chosen, progress, word};
+use crate::host_machine::cache;
 use crate::verdict::SuiteVerdict;
 
 /// The CPU that is probed on: the stream's.
@@ -49,7 +49,7 @@ pub struct ProbeCost {
 }
 
 impl Suite for ProbeCost {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         const OF: &[&str] = &["idle", "loaded"];
         &[("P7", &["idle", "loaded", "alone"]), ("P8", OF), ("P9", &[""])]
     }
@@ -59,7 +59,7 @@ impl Suite for ProbeCost {
     }
 
     fn measure(&self, _: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
-        let params = geometry().map_err(|error| io::Error::other(error.to_string()))?;
+        let params = ProbeParams::for_cache(&cache(CacheLevel::L2)?).map_err(io::Error::other)?;
         let mut all = Vec::new();
         for load in chosen(&self.load) {
             progress(&word(load));
@@ -71,13 +71,6 @@ impl Suite for ProbeCost {
         figures(verdict, &all, self.load.is_empty());
         Ok(())
     }
-}
-
-/// The L2 as the probe sees it.
-fn geometry() -> Result<ProbeParams, Box<dyn Error>> {
-    let machine = HostMachine::read()?;
-    let l2 = machine.cache(LevelChoice::Level(CacheLevel::L2))?;
-    Ok(ProbeParams::for_cache(&l2.geometry)?)
 }
 
 /// What was found in one kind of noise. Times are of the CPU.

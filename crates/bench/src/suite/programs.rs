@@ -9,7 +9,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::figures::round;
-use crate::harness::{Bench, Figures, Suite, wanted};
+use crate::harness::{Bench, Suite, SuiteFigures, wanted};
 use crate::launch::{self, Huepage, RunOutcome, shell_status};
 use crate::programs::{BenchProgram, PROGRAMS};
 use crate::sys;
@@ -42,7 +42,7 @@ pub struct RealPrograms {
 }
 
 impl Suite for RealPrograms {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("P1", &[""]), ("P2", &[""]), ("P3", &[""])]
     }
 

@@ -9,7 +9,7 @@ use clap::Args;
 use super::noise::{BackgroundLoad, Noise};
 use super::storm::{Storm, slice};
 use crate::figures::round;
-use crate::harness::{Bench, Figures, Suite, wanted};
+use crate::harness::{Bench, Suite, SuiteFigures, wanted};
 use crate::verdict::SuiteVerdict;
 
 /// What else runs.
@@ -31,7 +31,7 @@ pub struct Recolour {
 }
 
 impl Suite for Recolour {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("P13", &["idle", "loaded"])]
     }
 

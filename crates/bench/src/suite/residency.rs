@@ -17,8 +17,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use huepage_color::{CacheGeometry, CacheLevel, LevelChoice};
-use huepage_linux::kernel::machine::HostMachine;
+use huepage_color::{CacheGeometry, CacheLevel};
 use huepage_sim::cache::{
     Cache, Hierarchy, Inclusion, Path as Way, Replacement, Sets, WritePolicy,
 };
@@ -28,7 +27,8 @@ use huepage_sim::workloads::{FileAccess, ProgramMemory, WorkloadSpec, find};
 use serde_json::Value;
 
 use crate::figures::{median, round};
-use crate::harness::{Bench, Figures, Suite, measured, tool, wanted};
+use crate::harness::{Bench, Suite, SuiteFigures, measured, tool, wanted};
+use crate::host_machine::cache;
 use crate::launch::{Dialogue, Huepage};
 use crate::residency::Said;
 use crate::suite::frames::{self, FramesByPage};
@@ -80,7 +80,7 @@ pub struct ResidencyAgreement {
 }
 
 impl Suite for ResidencyAgreement {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("W5", &["worst rank", "miss rates within 15 %", "worst speed"])]
     }
 
@@ -89,7 +89,7 @@ impl Suite for ResidencyAgreement {
         let caches = match private_caches() {
             Ok(caches) => caches,
             Err(why) => {
-                verdict.skip(why);
+                verdict.skip(why.to_string());
                 return Ok(());
             }
         };
@@ -134,13 +134,8 @@ fn figures(verdict: &mut SuiteVerdict, all: &[Agreement]) {
 }
 
 /// L1 for data and L2 of this machine.
-fn private_caches() -> Result<[CacheGeometry; 2], String> {
-    let machine = HostMachine::read().map_err(|e| e.to_string())?;
-    let of = |level| {
-        let cache = machine.cache(LevelChoice::Level(level)).map_err(|e| e.to_string());
-        cache.map(|cache| cache.geometry.clone())
-    };
-    Ok([of(CacheLevel::L1)?, of(CacheLevel::L2)?])
+fn private_caches() -> io::Result<[CacheGeometry; 2]> {
+    Ok([cache(CacheLevel::L1)?, cache(CacheLevel::L2)?])
 }
 
 /// What came of a round.

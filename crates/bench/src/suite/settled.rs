@@ -12,7 +12,7 @@ use clap::Args;
 
 use super::daemon::World;
 use crate::figures::round;
-use crate::harness::{Bench, Figures, Guard, Suite};
+use crate::harness::{Bench, Guard, Suite, SuiteFigures};
 use crate::sys::MappedMemory;
 use crate::verdict::SuiteVerdict;
 
@@ -93,7 +93,7 @@ fn filled(mib: usize) -> io::Result<MappedMemory> {
 }
 
 impl Suite for Settled {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("P28", &["1 settled", "100 settled", "stock of 1", "stock of 100"])]
     }
 

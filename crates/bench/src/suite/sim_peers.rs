@@ -24,7 +24,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::figures::{median, round};
-use crate::harness::{Bench, Figures, Suite, bounded, interleaved};
+use crate::harness::{Bench, Suite, SuiteFigures, bounded, interleaved};
 use crate::launch::{Huepage, succeeds};
 use crate::verdict::SuiteVerdict;
 
@@ -77,7 +77,7 @@ struct SimulatorRun {
 }
 
 impl Suite for SimPeers {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         const OF: &[&str] = &[
             "pycachesim, misses",
             "pycachesim, hits",

@@ -11,7 +11,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::figures::round;
-use crate::harness::{Bench, Figures, Suite, bounded, tool};
+use crate::harness::{Bench, Suite, SuiteFigures, bounded, tool};
 use crate::launch::{Huepage, PATIENCE, Report};
 use crate::verdict::SuiteVerdict;
 
@@ -54,7 +54,7 @@ impl Storm {
 }
 
 impl Suite for Storm {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("P14", &[""])]
     }
 

@@ -11,7 +11,7 @@ use clap::Args;
 use serde_json::Value;
 
 use crate::figures::round;
-use crate::harness::{Bench, Figures, Suite, wanted};
+use crate::harness::{Bench, Suite, SuiteFigures, wanted};
 use crate::launch::{Captured, End, Huepage};
 use crate::programs;
 use crate::verdict::SuiteVerdict;
@@ -45,7 +45,7 @@ pub struct TracesSuite {
 }
 
 impl Suite for TracesSuite {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("S7", &[""])]
     }
 

@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::services::{MORE_SERVICES, Place, SERVICES, Service};
 use super::{CELLS_AND_INSIDE, Cell, Matrix, figures, note};
-use crate::harness::{Bench, Figures, Suite, wanted};
+use crate::harness::{Bench, Suite, SuiteFigures, wanted};
 use crate::verdict::SuiteVerdict;
 
 /// How a service is confined.
@@ -30,7 +30,7 @@ pub struct Everywhere {
 }
 
 impl Suite for Everywhere {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("P29", CELLS_AND_INSIDE)]
     }
 

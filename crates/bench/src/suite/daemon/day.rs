@@ -10,7 +10,7 @@ use clap::Args;
 use serde_json::Value;
 
 use super::World;
-use crate::harness::{Bench, Figures, Suite};
+use crate::harness::{Bench, Suite, SuiteFigures};
 use crate::launch::{Captured, Huepage, answering};
 use crate::mix::Rng;
 use crate::verdict::SuiteVerdict;
@@ -43,7 +43,7 @@ pub struct DaemonDay {
 }
 
 impl Suite for DaemonDay {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("Q3", &["memory", "files and threads"])]
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::{World, trouble};
-use crate::harness::{Bench, Figures, Guard, Suite};
+use crate::harness::{Bench, Guard, Suite, SuiteFigures};
 use crate::launch::{Captured, Huepage, answering};
 use crate::mix::Rng;
 use crate::verdict::SuiteVerdict;
@@ -37,7 +37,7 @@ pub struct DaemonKill {
 }
 
 impl Suite for DaemonKill {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("Q4", &[""])]
     }
 

@@ -12,7 +12,7 @@ use clap::Args;
 
 use super::super::superpages::redis::{obstacle, percentile};
 use super::{LONGEST, World};
-use crate::harness::{Bench, Figures, Guard, NamedSamples, Suite, interleaved, tool};
+use crate::harness::{Bench, Guard, NamedSamples, Suite, SuiteFigures, interleaved, tool};
 use crate::launch::{Huepage, succeeds};
 use crate::sys;
 use crate::verdict::SuiteVerdict;
@@ -80,7 +80,7 @@ pub struct DaemonLatency {
 }
 
 impl Suite for DaemonLatency {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         const OF: &[&str] = &[PLACES[0].0, PLACES[1].0];
         &[("Q5", OF)]
     }

@@ -8,13 +8,13 @@ use std::process::Command;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use huepage_color::{CacheLevel, ColorSet, LevelChoice, MAX_COLORS};
-use huepage_linux::kernel::machine::HostMachine;
+use huepage_color::{CacheLevel, ColorSet, MAX_COLORS};
 use serde_json::Value;
 
 use super::World;
 use crate::figures::round;
-use crate::harness::{Bench, Figures, Guard, Suite, tool};
+use crate::harness::{Bench, Guard, Suite, SuiteFigures, tool};
+use crate::host_machine::cache;
 use crate::launch::Huepage;
 use crate::verdict::SuiteVerdict;
 
@@ -74,7 +74,7 @@ struct Seen {
 }
 
 impl Suite for DaemonSettle {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("Q9", &["settled", "moved", "right"])]
     }
 
@@ -145,10 +145,8 @@ fn kernel(setting: &DaemonSettle, name: &str, kib: u64) -> io::Result<Guard> {
 
 /// The programs with the names of their groups and what is said of these.
 fn programs(setting: &DaemonSettle) -> io::Result<Vec<(&'static str, Guard, &'static str)>> {
-    let machine = HostMachine::read().map_err(io::Error::other)?;
-    let cache = machine.cache(LevelChoice::Level(CacheLevel::L2)).map_err(io::Error::other)?;
-    let hot = cache.geometry.size_bytes / 16 / 1024 * HOT;
-    let far = cache.geometry.size_bytes / 1024 * 16;
+    let kib = cache(CacheLevel::L2)?.size_bytes / 1024;
+    let (hot, far) = (kib / 16 * HOT, kib * 16);
     let hungry = kernel(setting, "random", hot)?;
     let stream = kernel(setting, "sequential", far)?;
     let tiny = kernel(setting, "random", 32)?;

@@ -12,7 +12,7 @@ use std::process::Command;
 use clap::Args;
 
 use super::{Bench, NamedSamples, Suite, cache_kib, interleaved, measured, tool};
-use crate::harness::Figures;
+use crate::harness::SuiteFigures;
 use crate::pagecache::files;
 use crate::pagecache::scan::Took;
 use crate::verdict::SuiteVerdict;
@@ -49,7 +49,7 @@ pub struct WarmAdverse {
 const FITTING: [(&str, u32, u64); 2] = [("half the L2", 2, 2), ("a quarter of the L3", 3, 4)];
 
 impl Suite for WarmAdverse {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         const OF: &[&str] = &[FITTING[0].0, FITTING[1].0];
         &[("F8", &[""]), ("F9", OF)]
     }

@@ -115,17 +115,17 @@ pub fn against_unplaced(
 
 /// What files gain and lose by being placed, over cases, in the names of the promises' figures.
 #[derive(Debug, Default)]
-pub struct Effects {
+pub struct PlacingEffects {
     gains: NamedSamples,
     losses: NamedSamples,
 }
 
-impl Effects {
+impl PlacingEffects {
     /// Adds a case: how many times as fast a hot set is, if it fits its colours, and how many times as long a
-    /// scan takes, if that counts.
-    pub fn push(&mut self, of: &str, gain: Option<f64>, loss: Option<f64>) {
+    /// scan takes.
+    pub fn push(&mut self, of: &str, gain: Option<f64>, loss: f64) {
         gain.into_iter().for_each(|gain| self.gains.push(of, gain));
-        loss.into_iter().for_each(|loss| self.losses.push(of, loss));
+        self.losses.push(of, loss);
     }
 
     /// The figures: the worst cases.

@@ -10,7 +10,7 @@ use std::process::Command;
 use clap::Args;
 
 use super::{Bench, NamedSamples, Suite, Warmed, progress, timed};
-use crate::harness::Figures;
+use crate::harness::SuiteFigures;
 use crate::pagecache::files;
 use crate::verdict::SuiteVerdict;
 
@@ -46,7 +46,7 @@ const WAYS: [(&str, [&str; 2]); 2] =
 type Placing<'a> = (&'a str, &'a [&'a str]);
 
 impl Suite for WarmCost {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         const OF: &[&str] = &[WAYS[0].0, WAYS[1].0];
         &[("F3", OF), ("F4", OF), ("F5", OF)]
     }

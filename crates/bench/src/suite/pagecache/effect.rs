@@ -12,12 +12,12 @@ use std::io;
 use std::path::Path;
 
 use super::cases::{
-    CASES, Effects, PlacementCase, SCANS, WarmEffect, against_unplaced, bring, hot, is_where, laid,
-    patiently,
+    CASES, PlacementCase, PlacingEffects, SCANS, WarmEffect, against_unplaced, bring, hot,
+    is_where, laid, patiently,
 };
 use super::{Bench, NamedSamples, Suite, grep, interleaved, measured};
 use crate::figures::{median, round};
-use crate::harness::Figures;
+use crate::harness::SuiteFigures;
 use crate::pagecache::beside::{Measure, ScannedWalkResult};
 use crate::pagecache::files;
 use crate::pagecache::scan::How;
@@ -29,15 +29,16 @@ const COMPARED: std::ops::Range<usize> = 2..4;
 const SINGLE: usize = 4;
 
 impl Suite for WarmEffect {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("F6", SCANS), ("F7", SCANS)]
     }
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
-        let (mut samples, mut effects) = (NamedSamples::default(), Effects::default());
+        let (mut samples, mut effects) = (NamedSamples::default(), PlacingEffects::default());
         let outcome = measure(bench, self, &mut samples);
         samples.rows(verdict, "ns");
         compare(verdict, self, &samples, &mut effects);
+        verdict.is_part = outcome.is_err();
         if let Err(error) = outcome {
             verdict.miss(format!("cannot be measured: {error}"));
         } else if self.passes > 0 {
@@ -113,7 +114,7 @@ fn compare(
     verdict: &mut SuiteVerdict,
     setting: &WarmEffect,
     samples: &NamedSamples,
-    effects: &mut Effects,
+    effects: &mut PlacingEffects,
 ) {
     for (kib, how) in setting.hot_kib.iter().flat_map(|kib| [(kib, How::Read), (kib, How::Mmap)]) {
         let one = Measure { kib: *kib, how, laps: 0, hot_ns: 0.0, page_ns: 0.0 };
@@ -133,7 +134,7 @@ fn compare(
             verdict.total(&format!("{scan}: time"), round(loss));
             let single = samples.ratios(&scan, &name(&CASES[SINGLE], &one, "scan"));
             verdict.total(&format!("{scan}: time, against single pages"), round(median(single)));
-            effects.push(word_of(how), setting.fits(*kib).then_some(gain), Some(loss));
+            effects.push(word_of(how), setting.fits(*kib).then_some(gain), loss);
         }
     }
 }
@@ -168,9 +169,9 @@ mod tests {
                 samples.push(&name(&CASES[case], &one, "scan"), scan * drift);
             }
         }
-        let (mut verdict, mut effects) = (SuiteVerdict::new("warm-effect"), Effects::default());
+        let (mut verdict, mut effects) =
+            (SuiteVerdict::new("warm-effect"), PlacingEffects::default());
         compare(&mut verdict, &setting, &samples, &mut effects);
-        effects.push("grep", None, None);
         effects.figures(&mut verdict);
         assert_eq!(
             verdict.missed,

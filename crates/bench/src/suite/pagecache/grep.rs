@@ -10,7 +10,7 @@ use std::io::{self, BufRead, Read};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use super::cases::{self, CASES, Effects, PlacementCase, WarmEffect};
+use super::cases::{self, CASES, PlacementCase, PlacingEffects, WarmEffect};
 use super::{Bench, Guard, NamedSamples, interleaved};
 use crate::figures::{median, round};
 use crate::launch::bounded;
@@ -47,7 +47,7 @@ pub fn run(
     verdict: &mut SuiteVerdict,
     bench: Bench<'_>,
     setting: &WarmEffect,
-    effects: &mut Effects,
+    effects: &mut PlacingEffects,
 ) {
     let mut samples = NamedSamples::default();
     if let Err(error) = measure(bench, setting, &mut samples) {
@@ -131,7 +131,7 @@ fn compare(
     setting: &WarmEffect,
     samples: &NamedSamples,
     (kib, pause): (usize, u64),
-    effects: &mut Effects,
+    effects: &mut PlacingEffects,
 ) {
     for (case, confined) in &WAYS[2..] {
         let faster = |what| {
@@ -148,7 +148,7 @@ fn compare(
             verdict.total(&format!("{}: time", name(case, kib, pause, "grep")), round(loss));
         }
         if pause == PAUSES[0] && setting.fits(kib) && !confined {
-            effects.push("grep", Some(gain), Some(loss));
+            effects.push("grep", Some(gain), loss);
         }
     }
 }

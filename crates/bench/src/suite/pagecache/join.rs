@@ -13,7 +13,7 @@ use clap::Args;
 use super::server::{DatabaseServer, programs};
 use super::{Bench, NamedSamples, Suite, interleaved, progress};
 use crate::figures::round;
-use crate::harness::Figures;
+use crate::harness::SuiteFigures;
 use crate::pagecache::files;
 use crate::verdict::SuiteVerdict;
 
@@ -59,7 +59,7 @@ const WAYS: [(&str, &[&str]); 3] = [
 const SCANNED_ON: &[&str] = &["same CPU", "next CPU"];
 
 impl Suite for WarmJoin {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("F14", SCANNED_ON)]
     }
 

@@ -14,7 +14,7 @@ use serde_json::{Map, Value};
 
 use super::{Bench, Guard, Suite, Warmed, progress, tool};
 use crate::figures::round;
-use crate::harness::Figures;
+use crate::harness::SuiteFigures;
 use crate::observe::{ColorRule, members};
 use crate::pagecache::files;
 use crate::pagecache::reader::{self, FilePageCount, PagemapReader};
@@ -75,7 +75,7 @@ impl Way {
 }
 
 impl Suite for WarmPlace {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("F1", &[""]), ("F2", &[""])]
     }
 

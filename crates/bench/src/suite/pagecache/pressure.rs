@@ -12,7 +12,7 @@ use clap::Args;
 use super::{Bench, Guard, Suite, progress, tool};
 use crate::cgroup::{ControlGroup, Controller};
 use crate::figures::round;
-use crate::harness::Figures;
+use crate::harness::SuiteFigures;
 use crate::launch::bounded;
 use crate::pagecache::files;
 use crate::verdict::SuiteVerdict;
@@ -38,7 +38,7 @@ pub struct WarmPressure {
 }
 
 impl Suite for WarmPressure {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("F11", &[""])]
     }
 

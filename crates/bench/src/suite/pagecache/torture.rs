@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::{Bench, Suite, progress};
-use crate::harness::Figures;
+use crate::harness::SuiteFigures;
 use crate::launch::{Captured, kill_tree};
 use crate::mix::Rng;
 use crate::pagecache::files;
@@ -89,7 +89,7 @@ impl Shared {
 }
 
 impl Suite for WarmTorture {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("F10", &["disk", "tmpfs"])]
     }
 

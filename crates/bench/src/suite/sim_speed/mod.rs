@@ -25,7 +25,7 @@ use huepage_sim::system::{Report, System};
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::figures::{Spread, median, round};
-use crate::harness::{Bench, Figures, Suite, progress, wanted};
+use crate::harness::{Bench, Suite, SuiteFigures, progress, wanted};
 use crate::spec;
 use crate::verdict::SuiteVerdict;
 use accesses::Stream;
@@ -74,7 +74,7 @@ struct Speed {
 }
 
 impl Suite for SimSpeed {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         const OF: &[&str] = &[
             "misses",
             "hits",

@@ -20,7 +20,7 @@ use huepage_sim::record::Record;
 use huepage_sim::workloads::{FileNumber, WorkloadSpec, WorkloadSpecError, WorkloadStream, find};
 
 use crate::figures::round;
-use crate::harness::{Bench, Figures, Suite, wanted};
+use crate::harness::{Bench, Suite, SuiteFigures, wanted};
 use crate::verdict::SuiteVerdict;
 
 /// Workloads and their sizes, 64 to 256 MiB; of hash-join the table that the hash table is made of,
@@ -87,7 +87,7 @@ impl SuperpageAgreement {
 }
 
 impl Suite for SuperpageAgreement {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("U7", &[""])]
     }
 

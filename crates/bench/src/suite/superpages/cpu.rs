@@ -13,7 +13,7 @@ use super::programs::{Held, held, workload};
 use super::target::{LargePages, SuperpageCounts};
 use super::{SuperpageBench, SuperpageSetup, with_large_pages};
 use crate::figures::{median, round};
-use crate::harness::{Bench, Figures, Suite, interleaved};
+use crate::harness::{Bench, Suite, SuiteFigures, interleaved};
 use crate::superpages::pace::Speed;
 use crate::verdict::SuiteVerdict;
 
@@ -82,7 +82,7 @@ impl Run {
 }
 
 impl Suite for SuperpageCpu {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("U6", &["dense", "one page in 8"])]
     }
 

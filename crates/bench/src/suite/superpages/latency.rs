@@ -11,7 +11,7 @@ use super::programs::{held, workload};
 use super::redis::{self, RedisServer, percentile};
 use super::target::{LargePages, wished};
 use super::{SuperpageBench, SuperpageSetup, with_large_pages};
-use crate::harness::{Bench, Figures, NamedSamples, Suite, interleaved, word};
+use crate::harness::{Bench, NamedSamples, Suite, SuiteFigures, interleaved, word};
 use crate::launch::Captured;
 use crate::superpages::heartbeat::HeartbeatResult;
 use crate::sys;
@@ -48,7 +48,7 @@ const DURING: &str = "redis p99.9 while promoting";
 const BUILT: &str = "redis in large pages then";
 
 impl Suite for SuperpageLatency {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("U5", &[""])]
     }
 

@@ -14,7 +14,7 @@ use super::programs::{Held, held, workload};
 use super::target::LargePages;
 use super::{SuperpageBench, SuperpageSetup, with_large_pages};
 use crate::figures::{Spread, median, round};
-use crate::harness::{Bench, Figures, Suite, interleaved};
+use crate::harness::{Bench, Suite, SuiteFigures, interleaved};
 use crate::superpages::pace::Speed;
 use crate::verdict::SuiteVerdict;
 
@@ -102,7 +102,7 @@ fn known<'a>(options: &[&'a str]) -> Vec<(&'static str, Vec<&'a str>)> {
 }
 
 impl Suite for SuperpagePartition {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         const OF: &[&str] = &[KNOWN[0].0, KNOWN[1].0];
         &[("U10", OF)]
     }

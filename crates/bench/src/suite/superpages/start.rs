@@ -11,7 +11,7 @@ use super::programs::{Held, held, workload};
 use super::target::LargePages;
 use super::{SuperpageBench, SuperpageSetup, with_large_pages};
 use crate::figures::{Spread, median, round};
-use crate::harness::{Bench, Figures, Suite, interleaved, progress, word};
+use crate::harness::{Bench, Suite, SuiteFigures, interleaved, progress, word};
 use crate::superpages::pace::{SLICE, Speed};
 use crate::verdict::SuiteVerdict;
 
@@ -49,7 +49,7 @@ fn until(speed: &Speed, of: Option<f64>) -> Option<f64> {
 }
 
 impl Suite for SuperpageStart {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("U4", &[""])]
     }
 

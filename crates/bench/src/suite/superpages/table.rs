@@ -16,7 +16,7 @@ use super::run::{ProgramSample, ProgramSizes};
 use super::target::LargePages;
 use super::{SuperpageBench, SuperpageSetup, damon, with_large_pages};
 use crate::figures::{Spread, round};
-use crate::harness::{Bench, Figures, Suite, progress, word};
+use crate::harness::{Bench, Suite, SuiteFigures, progress, word};
 use crate::sys;
 use crate::verdict::SuiteVerdict;
 
@@ -127,7 +127,7 @@ pub struct SuperpageSpeed {
 }
 
 impl Suite for SuperpageSpeed {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("U1", DENSE), ("U2", USUAL)]
     }
 
@@ -145,7 +145,7 @@ pub struct SuperpageMemory {
 }
 
 impl Suite for SuperpageMemory {
-    fn figures(&self) -> Figures {
+    fn figures(&self) -> SuiteFigures {
         &[("U3", SPARSE)]
     }
 
