@@ -14,20 +14,15 @@ use crate::launch::Huepage;
 pub use crate::launch::{Guard, bounded, tool};
 use crate::verdict::{SuiteVerdict, named};
 
-/// SuiteFigures of promises: ids, and of what each is a figure, which is empty where there is one.
+/// Figures of promises: ids, and of what each is a figure, which is empty where there is one.
 pub type SuiteFigures = &'static [(&'static str, &'static [&'static str])];
 
 /// A measurement against promises; its fields are the options of its command.
 pub trait Suite {
+    /// Figures of promises that it can give, by its options, and no others.
+    const FIGURES: SuiteFigures = &[];
     /// Programs of this package that it runs only after a while.
-    fn tools(&self) -> &'static [&'static str] {
-        &[]
-    }
-
-    /// SuiteFigures of promises that it can give, by its options, and no others.
-    fn figures(&self) -> SuiteFigures {
-        &[]
-    }
+    const TOOLS: &'static [&'static str] = &[];
 
     /// Measures and judges.
     ///
@@ -58,14 +53,14 @@ impl<'a> Bench<'a> {
 }
 
 /// Runs a suite under the name of its command.
-pub fn run(name: &str, suite: &dyn Suite, bench: Bench<'_>) -> SuiteVerdict {
+pub fn run<S: Suite>(name: &str, suite: &S, bench: Bench<'_>) -> SuiteVerdict {
     let mut verdict = SuiteVerdict::new(name);
-    let ready = suite.tools().iter().try_for_each(|name| tool(name).map(drop));
+    let ready = S::TOOLS.iter().try_for_each(|name| tool(name).map(drop));
     let ready = ready.and_then(|()| std::fs::create_dir_all(bench.dir));
     if let Err(error) = ready.and_then(|()| suite.measure(bench, &mut verdict)) {
         verdict.miss(format!("cannot be measured: {error}"));
     }
-    refuse_undeclared(suite.figures(), &mut verdict);
+    refuse_undeclared(S::FIGURES, &mut verdict);
     if verdict.is_of_nothing() {
         verdict.miss("nothing was measured: does what is asked for exist?");
     }
@@ -226,9 +221,8 @@ mod tests {
     fn figures_are_given_as_declared_or_lack() {
         struct Gives(&'static str);
         impl Suite for Gives {
-            fn figures(&self) -> SuiteFigures {
-                &[("P4", &["bench", "demo"])]
-            }
+            const FIGURES: SuiteFigures = &[("P4", &["bench", "demo"])];
+
             fn measure(&self, _: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
                 verdict.figure("P4", self.0, &[2.0]);
                 verdict.figure("P6", "", &[2.0]);
@@ -241,7 +235,7 @@ mod tests {
         let verdict = run("confine", &Gives("demo"), bench);
         assert_eq!(verdict.figures.len(), 1);
         assert_eq!(verdict.missed, ["P6 is no declared figure of this suite"]);
-        assert_eq!(lacking(Gives("").figures(), &verdict), ["P4 bench"]);
+        assert_eq!(lacking(Gives::FIGURES, &verdict), ["P4 bench"]);
     }
 
     #[test]
@@ -282,11 +276,11 @@ mod tests {
 
     #[test]
     fn suites_that_cannot_be_run_are_missed_and_those_without_tools_not_begun() {
-        struct Broken(&'static [&'static str]);
-        impl Suite for Broken {
-            fn tools(&self) -> &'static [&'static str] {
-                self.0
-            }
+        struct Broken<const WANTS: bool>;
+        impl<const WANTS: bool> Suite for Broken<WANTS> {
+            const TOOLS: &'static [&'static str] =
+                if WANTS { &["huepage-no-such-tool"] } else { &[] };
+
             fn measure(&self, _: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
                 verdict.total("begun", 1);
                 Err(io::Error::other("no luck"))
@@ -295,10 +289,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let huepage = Huepage { path: "/nonexistent".into(), ..Huepage::default() };
         let bench = Bench { huepage: &huepage, options: &[], dir: dir.path() };
-        let verdict = run("broken", &Broken(&[]), bench);
+        let verdict = run("broken", &Broken::<false>, bench);
         assert_eq!(verdict.missed, ["cannot be measured: no luck"]);
         assert_eq!(verdict.totals["begun"], 1);
-        let verdict = run("broken", &Broken(&["huepage-no-such-tool"]), bench);
+        let verdict = run("broken", &Broken::<true>, bench);
         assert!(verdict.missed[0].contains("does not exist") && verdict.totals.is_empty());
     }
 }

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use huepage_bench::harness::{Bench, Suite, lacking, run};
+use huepage_bench::harness::{Bench, lacking};
 use huepage_bench::launch::{Huepage, tied};
 use huepage_bench::spec;
 use huepage_bench::suite::{Suites, kept_true, lab, settled};
@@ -78,12 +78,12 @@ enum Command {
 }
 
 /// Measures, prints, and gives the exit status.
-fn measured(name: &str, suite: &dyn Suite, common: &Common) -> Result<u8, String> {
+fn measured(name: &str, suite: &Suites, common: &Common) -> Result<u8, String> {
     let huepage = Huepage::find(common.huepage.as_deref()).map_err(|error| error.to_string())?;
     let options: Vec<&str> = common.with.iter().map(String::as_str).collect();
     let dir = common.dir();
     let bench = Bench { huepage: &huepage, options: &options, dir: &dir };
-    let verdict = run(name, suite, bench);
+    let verdict = suite.run(name, bench);
     match serde_json::to_string_pretty(&verdict) {
         Ok(text) if common.json => println!("{text}"),
         _ => print!("{}", verdict.text()),
@@ -114,7 +114,7 @@ fn main() -> ExitCode {
     let name = matches.subcommand_name().unwrap_or_default();
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let status = match &cli.command {
-        Command::Measure(suites) => measured(name, suites.suite(), &cli.common),
+        Command::Measure(suites) => measured(name, suites, &cli.common),
         Command::Spec(args) => spec::run(args).map(|()| 0).map_err(|error| error.to_string()),
         Command::KeptTarget(target) => {
             kept_true::target(target).map(|()| 0).map_err(|e| e.to_string())

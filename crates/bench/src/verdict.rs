@@ -39,9 +39,9 @@ pub struct SuiteVerdict {
     columns: Vec<String>,
     /// One object per row; all with the same keys.
     pub rows: Vec<serde_json::Map<String, Value>>,
-    /// SuiteFigures over all rows.
+    /// Figures over all rows.
     pub totals: serde_json::Map<String, Value>,
-    /// SuiteFigures of promises.
+    /// Figures of promises.
     pub figures: Vec<PromiseFigure>,
     /// Whether a part of what figures are over is left out: they are judged then all the same, and not given.
     #[serde(skip)]

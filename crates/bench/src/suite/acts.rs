@@ -47,7 +47,7 @@ pub struct Acts {
 pub(super) struct Scene {
     /// Pages moved, as far as it was asked.
     moved: u64,
-    /// SuiteFigures of the act's own, in words.
+    /// Figures of the act's own, in words.
     facts: Vec<String>,
     /// What must not be.
     troubles: Vec<String>,
@@ -84,9 +84,7 @@ const ACTS: [(&str, Act); 14] = [
 ];
 
 impl Suite for Acts {
-    fn figures(&self) -> SuiteFigures {
-        &[("P26", &[""])]
-    }
+    const FIGURES: SuiteFigures = &[("P26", &[""])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let with = bench.declared();

@@ -145,9 +145,7 @@ fn built_kinds(verdict: &mut SuiteVerdict, dir: &Path, setting: &Anyone) -> Vec<
 }
 
 impl Suite for Anyone {
-    fn figures(&self) -> SuiteFigures {
-        &[("P17", CELLS_AND_INSIDE)]
-    }
+    const FIGURES: SuiteFigures = &[("P17", CELLS_AND_INSIDE)];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         Matrix { huepage: bench.huepage, with: &bench.declared() }.matrix(verdict, self)?;

@@ -69,9 +69,7 @@ fn cases(alive: &str, dead: &str, small: &str) -> Vec<Case> {
 pub struct BadInput {}
 
 impl Suite for BadInput {
-    fn figures(&self) -> SuiteFigures {
-        &[("P16", &[""])]
-    }
+    const FIGURES: SuiteFigures = &[("P16", &[""])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         verdict.skip("kernel too old: only a unit test can pretend that");

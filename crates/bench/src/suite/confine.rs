@@ -40,15 +40,12 @@ pub struct Confine {
     rounds: usize,
 }
 
-impl Suite for Confine {
-    fn figures(&self) -> SuiteFigures {
-        const OF: &[&str] = &["bench", "demo"];
-        &[("P4", OF), ("P5", OF), ("P6", &[""])]
-    }
+/// What the figures are of.
+const OF: &[&str] = &["bench", "demo"];
 
-    fn tools(&self) -> &'static [&'static str] {
-        &["huepage-walk", "huepage-stream", "huepage-torture"]
-    }
+impl Suite for Confine {
+    const FIGURES: SuiteFigures = &[("P4", OF), ("P5", OF), ("P6", &[""])];
+    const TOOLS: &'static [&'static str] = &["huepage-walk", "huepage-stream", "huepage-torture"];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         walks(verdict, bench, *self)?;

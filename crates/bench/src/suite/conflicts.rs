@@ -69,9 +69,7 @@ impl Run {
 }
 
 impl Suite for Conflicts {
-    fn figures(&self) -> SuiteFigures {
-        &[("C3", &[""]), ("C4", &["walk", "three caches", "scan"])]
-    }
+    const FIGURES: SuiteFigures = &[("C3", &[""]), ("C4", &["walk", "three caches", "scan"])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         if let Some(why) = obstacle() {

@@ -27,9 +27,7 @@ pub struct Cost {
 }
 
 impl Suite for Cost {
-    fn figures(&self) -> SuiteFigures {
-        &[("P11", &[""]), ("P12", &[""])]
-    }
+    const FIGURES: SuiteFigures = &[("P11", &[""]), ("P12", &[""])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let options = [bench.options, &["--share", "100%", "--wait"]].concat();

@@ -76,22 +76,19 @@ pub struct FirstCommand {
     program: Vec<FirstProgram>,
 }
 
-impl Suite for FirstCommand {
-    fn figures(&self) -> SuiteFigures {
-        const OF: &[&str] = &[
-            "wrong endings",
-            "median start",
-            "worst start",
-            "inside from empty store",
-            "inside from kept store",
-            "inside under load",
-        ];
-        &[("P22", OF)]
-    }
+/// What the figures are of.
+const OF: &[&str] = &[
+    "wrong endings",
+    "median start",
+    "worst start",
+    "inside from empty store",
+    "inside from kept store",
+    "inside under load",
+];
 
-    fn tools(&self) -> &'static [&'static str] {
-        &["huepage-torture", "huepage-walk", "huepage-stream"]
-    }
+impl Suite for FirstCommand {
+    const FIGURES: SuiteFigures = &[("P22", OF)];
+    const TOOLS: &'static [&'static str] = &["huepage-torture", "huepage-walk", "huepage-stream"];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         for load in chosen(&self.load) {

@@ -70,13 +70,8 @@ pub enum Confiner {
 }
 
 impl Suite for Hostile {
-    fn figures(&self) -> SuiteFigures {
-        &[("P25", &["run", "daemon"])]
-    }
-
-    fn tools(&self) -> &'static [&'static str] {
-        &["huepage-hostile", "huepage-torture"]
-    }
+    const FIGURES: SuiteFigures = &[("P25", &["run", "daemon"])];
+    const TOOLS: &'static [&'static str] = &["huepage-hostile", "huepage-torture"];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         if self.self_test {

@@ -115,9 +115,8 @@ fn say(colors: Vec<u16>) -> io::Result<()> {
 }
 
 impl Suite for KeptTrue {
-    fn figures(&self) -> SuiteFigures {
-        &[("P24", &["inside", "worst minute", "CPU at rest", "CPU in a burst"])]
-    }
+    const FIGURES: SuiteFigures =
+        &[("P24", &["inside", "worst minute", "CPU at rest", "CPU in a burst"])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         minutes(verdict, bench, self)

@@ -37,9 +37,7 @@ pub struct Kill {
 }
 
 impl Suite for Kill {
-    fn figures(&self) -> SuiteFigures {
-        &[("P15", &[""])]
-    }
+    const FIGURES: SuiteFigures = &[("P15", &[""])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let options = [bench.options, &["--share", "50%"]].concat();

@@ -111,11 +111,11 @@ pub fn target(target: &LabTarget) -> io::Result<()> {
     }
 }
 
+/// What the figures are of.
+const OF: &[&str] = &["plain2", "hashed2", "plain4", "hashed4"];
+
 impl Suite for LabShares {
-    fn figures(&self) -> SuiteFigures {
-        const OF: &[&str] = &["plain2", "hashed2", "plain4", "hashed4"];
-        &[("L1", OF), ("L2", OF), ("L3", OF)]
-    }
+    const FIGURES: SuiteFigures = &[("L1", OF), ("L2", OF), ("L3", OF)];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         for case in chosen(&self.only) {

@@ -132,9 +132,7 @@ struct Found {
 }
 
 impl Suite for LiveEffects {
-    fn tools(&self) -> &'static [&'static str] {
-        &["huepage-walk", "huepage-stream", "huepage-kernel"]
-    }
+    const TOOLS: &'static [&'static str] = &["huepage-walk", "huepage-stream", "huepage-kernel"];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let file: EffectFile = toml::from_str(EFFECTS).map_err(io::Error::other)?;

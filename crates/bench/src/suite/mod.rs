@@ -34,7 +34,8 @@ pub mod traces;
 
 use clap::Subcommand;
 
-use crate::harness::Suite;
+use crate::harness::{Bench, Suite, SuiteFigures, run};
+use crate::verdict::SuiteVerdict;
 
 /// The suites by their commands, with their help.
 macro_rules! suites {
@@ -46,10 +47,17 @@ macro_rules! suites {
         }
 
         impl Suites {
-            /// The one that is asked for.
-            pub fn suite(&self) -> &dyn Suite {
+            /// Runs the one that is asked for under the name of its command.
+            pub fn run(&self, name: &str, bench: Bench<'_>) -> SuiteVerdict {
                 match self {
-                    $(Suites::$name(suite) => suite,)*
+                    $(Suites::$name(suite) => run(name, suite, bench),)*
+                }
+            }
+
+            /// The figures that it can give.
+            pub const fn figures(&self) -> SuiteFigures {
+                match self {
+                    $(Suites::$name(_) => <$suite as Suite>::FIGURES,)*
                 }
             }
         }
@@ -159,7 +167,7 @@ mod tests {
         suites: Suites,
     }
 
-    /// SuiteFigures with the commands of their suites.
+    /// Figures with the commands of their suites.
     type Commanded = BTreeSet<[String; 3]>;
 
     fn declared() -> Commanded {
@@ -167,7 +175,7 @@ mod tests {
         let names = commands.get_subcommands().map(|command| command.get_name().to_owned());
         let of_suite = |name: String| {
             let cli = Cli::parse_from(["huepage-bench", &name]);
-            let figures = cli.suites.suite().figures().iter();
+            let figures = cli.suites.figures().iter();
             let all = figures.flat_map(|(id, of)| of.iter().map(|of| (*id, *of)));
             all.map(|(id, of)| [name.clone(), id.to_owned(), of.to_owned()]).collect::<Vec<_>>()
         };

@@ -64,13 +64,11 @@ enum Placing {
 }
 
 impl Suite for Pollute {
-    fn figures(&self) -> SuiteFigures {
-        &[
-            ("B2", &["join", "join against by hand", "art", "worst program"]),
-            ("B3", &[""]),
-            ("B4", &[""]),
-        ]
-    }
+    const FIGURES: SuiteFigures = &[
+        ("B2", &["join", "join against by hand", "art", "worst program"]),
+        ("B3", &[""]),
+        ("B4", &[""]),
+    ];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let bench = Kernels { bench, setting: self };

@@ -48,15 +48,14 @@ pub struct ProbeCost {
     load: Vec<BackgroundLoad>,
 }
 
-impl Suite for ProbeCost {
-    fn figures(&self) -> SuiteFigures {
-        const OF: &[&str] = &["idle", "loaded"];
-        &[("P7", &["idle", "loaded", "alone"]), ("P8", OF), ("P9", &[""])]
-    }
+/// What the figures are of.
+const OF: &[&str] = &["idle", "loaded"];
 
-    fn tools(&self) -> &'static [&'static str] {
-        &["huepage-walk", "huepage-stream"]
-    }
+impl Suite for ProbeCost {
+    const FIGURES: SuiteFigures =
+        &[("P7", &["idle", "loaded", "alone"]), ("P8", OF), ("P9", &[""])];
+
+    const TOOLS: &'static [&'static str] = &["huepage-walk", "huepage-stream"];
 
     fn measure(&self, _: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let params = ProbeParams::for_cache(&cache(CacheLevel::L2)?).map_err(io::Error::other)?;

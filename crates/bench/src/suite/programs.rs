@@ -42,9 +42,7 @@ pub struct RealPrograms {
 }
 
 impl Suite for RealPrograms {
-    fn figures(&self) -> SuiteFigures {
-        &[("P1", &[""]), ("P2", &[""]), ("P3", &[""])]
-    }
+    const FIGURES: SuiteFigures = &[("P1", &[""]), ("P2", &[""]), ("P3", &[""])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let options = [bench.options, &["--share", &self.share]].concat();

@@ -31,9 +31,7 @@ pub struct Recolour {
 }
 
 impl Suite for Recolour {
-    fn figures(&self) -> SuiteFigures {
-        &[("P13", &["idle", "loaded"])]
-    }
+    const FIGURES: SuiteFigures = &[("P13", &["idle", "loaded"])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let options = [bench.options, &["--share", "50%"]].concat();

@@ -80,9 +80,8 @@ pub struct ResidencyAgreement {
 }
 
 impl Suite for ResidencyAgreement {
-    fn figures(&self) -> SuiteFigures {
-        &[("W5", &["worst rank", "miss rates within 15 %", "worst speed"])]
-    }
+    const FIGURES: SuiteFigures =
+        &[("W5", &["worst rank", "miss rates within 15 %", "worst speed"])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let Bench { huepage, .. } = bench;

@@ -93,9 +93,8 @@ fn filled(mib: usize) -> io::Result<MappedMemory> {
 }
 
 impl Suite for Settled {
-    fn figures(&self) -> SuiteFigures {
-        &[("P28", &["1 settled", "100 settled", "stock of 1", "stock of 100"])]
-    }
+    const FIGURES: SuiteFigures =
+        &[("P28", &["1 settled", "100 settled", "stock of 1", "stock of 100"])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         for &count in &self.programs {

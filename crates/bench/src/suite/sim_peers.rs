@@ -76,18 +76,18 @@ struct SimulatorRun {
     misses: Vec<u64>,
 }
 
+/// What the figures are of.
+const OF: &[&str] = &[
+    "pycachesim, misses",
+    "pycachesim, hits",
+    "Dinero IV, misses",
+    "Dinero IV, hits",
+    "libCacheSim, misses",
+    "libCacheSim, hits",
+];
+
 impl Suite for SimPeers {
-    fn figures(&self) -> SuiteFigures {
-        const OF: &[&str] = &[
-            "pycachesim, misses",
-            "pycachesim, hits",
-            "Dinero IV, misses",
-            "Dinero IV, hits",
-            "libCacheSim, misses",
-            "libCacheSim, hits",
-        ];
-        &[("S16", OF)]
-    }
+    const FIGURES: SuiteFigures = &[("S16", OF)];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let absent: Vec<&str> = PEERS

@@ -54,9 +54,7 @@ impl Storm {
 }
 
 impl Suite for Storm {
-    fn figures(&self) -> SuiteFigures {
-        &[("P14", &[""])]
-    }
+    const FIGURES: SuiteFigures = &[("P14", &[""])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let options = [bench.options, &["--share", "50%"]].concat();

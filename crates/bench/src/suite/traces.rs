@@ -45,9 +45,7 @@ pub struct TracesSuite {
 }
 
 impl Suite for TracesSuite {
-    fn figures(&self) -> SuiteFigures {
-        &[("S7", &[""])]
-    }
+    const FIGURES: SuiteFigures = &[("S7", &[""])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let dir = bench.dir.join("traces");

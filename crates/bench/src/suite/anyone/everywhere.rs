@@ -30,9 +30,7 @@ pub struct Everywhere {
 }
 
 impl Suite for Everywhere {
-    fn figures(&self) -> SuiteFigures {
-        &[("P29", CELLS_AND_INSIDE)]
-    }
+    const FIGURES: SuiteFigures = &[("P29", CELLS_AND_INSIDE)];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let matrix = Matrix { huepage: bench.huepage, with: &bench.declared() };

@@ -43,9 +43,7 @@ pub struct DaemonDay {
 }
 
 impl Suite for DaemonDay {
-    fn figures(&self) -> SuiteFigures {
-        &[("Q3", &["memory", "files and threads"])]
-    }
+    const FIGURES: SuiteFigures = &[("Q3", &["memory", "files and threads"])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let (looks, decisions) = day(bench.huepage, &self.colors_from, self.rounds, self.seed)?;

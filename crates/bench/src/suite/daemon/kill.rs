@@ -37,9 +37,7 @@ pub struct DaemonKill {
 }
 
 impl Suite for DaemonKill {
-    fn figures(&self) -> SuiteFigures {
-        &[("Q4", &[""])]
-    }
+    const FIGURES: SuiteFigures = &[("Q4", &[""])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let mut rng = Rng::with_seed(self.seed);

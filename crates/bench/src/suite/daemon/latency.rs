@@ -79,11 +79,11 @@ pub struct DaemonLatency {
     colors_from: String,
 }
 
+/// What the figures are of.
+const OF: &[&str] = &[PLACES[0].0, PLACES[1].0];
+
 impl Suite for DaemonLatency {
-    fn figures(&self) -> SuiteFigures {
-        const OF: &[&str] = &[PLACES[0].0, PLACES[1].0];
-        &[("Q5", OF)]
-    }
+    const FIGURES: SuiteFigures = &[("Q5", OF)];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         if let Some(why) = obstacle() {

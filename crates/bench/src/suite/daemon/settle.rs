@@ -74,9 +74,7 @@ struct Seen {
 }
 
 impl Suite for DaemonSettle {
-    fn figures(&self) -> SuiteFigures {
-        &[("Q9", &["settled", "moved", "right"])]
-    }
+    const FIGURES: SuiteFigures = &[("Q9", &["settled", "moved", "right"])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         judge(verdict, &watch(bench.huepage, self)?);

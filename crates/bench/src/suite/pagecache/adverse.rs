@@ -48,11 +48,11 @@ pub struct WarmAdverse {
 /// and its part of that.
 const FITTING: [(&str, u32, u64); 2] = [("half the L2", 2, 2), ("a quarter of the L3", 3, 4)];
 
+/// What the figures are of.
+const OF: &[&str] = &[FITTING[0].0, FITTING[1].0];
+
 impl Suite for WarmAdverse {
-    fn figures(&self) -> SuiteFigures {
-        const OF: &[&str] = &[FITTING[0].0, FITTING[1].0];
-        &[("F8", &[""]), ("F9", OF)]
-    }
+    const FIGURES: SuiteFigures = &[("F8", &[""]), ("F9", OF)];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let mut samples = NamedSamples::default();

@@ -29,9 +29,7 @@ const COMPARED: std::ops::Range<usize> = 2..4;
 const SINGLE: usize = 4;
 
 impl Suite for WarmEffect {
-    fn figures(&self) -> SuiteFigures {
-        &[("F6", SCANS), ("F7", SCANS)]
-    }
+    const FIGURES: SuiteFigures = &[("F6", SCANS), ("F7", SCANS)];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let (mut samples, mut effects) = (NamedSamples::default(), PlacingEffects::default());

@@ -59,9 +59,7 @@ const WAYS: [(&str, &[&str]); 3] = [
 const SCANNED_ON: &[&str] = &["same CPU", "next CPU"];
 
 impl Suite for WarmJoin {
-    fn figures(&self) -> SuiteFigures {
-        &[("F14", SCANNED_ON)]
-    }
+    const FIGURES: SuiteFigures = &[("F14", SCANNED_ON)];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let Some(bin) = programs() else {

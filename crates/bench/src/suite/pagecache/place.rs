@@ -75,9 +75,7 @@ impl Way {
 }
 
 impl Suite for WarmPlace {
-    fn figures(&self) -> SuiteFigures {
-        &[("F1", &[""]), ("F2", &[""])]
-    }
+    const FIGURES: SuiteFigures = &[("F1", &[""]), ("F2", &[""])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         for dir in bench.places(&self.on) {

@@ -38,9 +38,7 @@ pub struct WarmPressure {
 }
 
 impl Suite for WarmPressure {
-    fn figures(&self) -> SuiteFigures {
-        &[("F11", &[""])]
-    }
+    const FIGURES: SuiteFigures = &[("F11", &[""])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let mut killed = Vec::new();

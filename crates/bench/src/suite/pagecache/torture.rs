@@ -89,9 +89,7 @@ impl Shared {
 }
 
 impl Suite for WarmTorture {
-    fn figures(&self) -> SuiteFigures {
-        &[("F10", &["disk", "tmpfs"])]
-    }
+    const FIGURES: SuiteFigures = &[("F10", &["disk", "tmpfs"])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         for dir in bench.places(&self.on) {

@@ -73,20 +73,20 @@ struct Speed {
     calm: bool,
 }
 
+/// What the figures are of.
+const OF: &[&str] = &[
+    "misses",
+    "hits",
+    "bzip2",
+    "gcc",
+    "slowest on misses",
+    "slowest on hits",
+    "slowest on bzip2",
+    "slowest on gcc",
+];
+
 impl Suite for SimSpeed {
-    fn figures(&self) -> SuiteFigures {
-        const OF: &[&str] = &[
-            "misses",
-            "hits",
-            "bzip2",
-            "gcc",
-            "slowest on misses",
-            "slowest on hits",
-            "slowest on bzip2",
-            "slowest on gcc",
-        ];
-        &[("S1", &OF_PLAIN), ("S13", OF), ("S14", &["machine files"])]
-    }
+    const FIGURES: SuiteFigures = &[("S1", &OF_PLAIN), ("S13", OF), ("S14", &["machine files"])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let machines = self.machine_files()?;

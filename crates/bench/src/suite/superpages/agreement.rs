@@ -87,9 +87,7 @@ impl SuperpageAgreement {
 }
 
 impl Suite for SuperpageAgreement {
-    fn figures(&self) -> SuiteFigures {
-        &[("U7", &[""])]
-    }
+    const FIGURES: SuiteFigures = &[("U7", &[""])];
 
     fn measure(&self, _bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let run = self.run();

@@ -82,9 +82,7 @@ impl Run {
 }
 
 impl Suite for SuperpageCpu {
-    fn figures(&self) -> SuiteFigures {
-        &[("U6", &["dense", "one page in 8"])]
-    }
+    const FIGURES: SuiteFigures = &[("U6", &["dense", "one page in 8"])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         with_large_pages(bench, &self.wish, verdict, |bench, verdict| {

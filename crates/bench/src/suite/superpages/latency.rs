@@ -48,9 +48,7 @@ const DURING: &str = "redis p99.9 while promoting";
 const BUILT: &str = "redis in large pages then";
 
 impl Suite for SuperpageLatency {
-    fn figures(&self) -> SuiteFigures {
-        &[("U5", &[""])]
-    }
+    const FIGURES: SuiteFigures = &[("U5", &[""])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         with_large_pages(bench, &self.wish, verdict, |bench, verdict| {

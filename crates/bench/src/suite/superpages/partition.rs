@@ -101,11 +101,11 @@ fn known<'a>(options: &[&'a str]) -> Vec<(&'static str, Vec<&'a str>)> {
     left.map(|(of, own)| (of, [options, &more(own)].concat())).collect()
 }
 
+/// What the figures are of.
+const OF: &[&str] = &[KNOWN[0].0, KNOWN[1].0];
+
 impl Suite for SuperpagePartition {
-    fn figures(&self) -> SuiteFigures {
-        const OF: &[&str] = &[KNOWN[0].0, KNOWN[1].0];
-        &[("U10", OF)]
-    }
+    const FIGURES: SuiteFigures = &[("U10", OF)];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         with_large_pages(bench, &self.wish, verdict, |bench, verdict| {

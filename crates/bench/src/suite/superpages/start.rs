@@ -49,9 +49,7 @@ fn until(speed: &Speed, of: Option<f64>) -> Option<f64> {
 }
 
 impl Suite for SuperpageStart {
-    fn figures(&self) -> SuiteFigures {
-        &[("U4", &[""])]
-    }
+    const FIGURES: SuiteFigures = &[("U4", &[""])];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         with_large_pages(bench, &self.wish, verdict, |bench, verdict| measure(verdict, bench, self))

@@ -127,9 +127,7 @@ pub struct SuperpageSpeed {
 }
 
 impl Suite for SuperpageSpeed {
-    fn figures(&self) -> SuiteFigures {
-        &[("U1", DENSE), ("U2", USUAL)]
-    }
+    const FIGURES: SuiteFigures = &[("U1", DENSE), ("U2", USUAL)];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         self.table.judged(bench, verdict, &SPEED, |program| !program.is_sparse())
@@ -145,9 +143,7 @@ pub struct SuperpageMemory {
 }
 
 impl Suite for SuperpageMemory {
-    fn figures(&self) -> SuiteFigures {
-        &[("U3", SPARSE)]
-    }
+    const FIGURES: SuiteFigures = &[("U3", SPARSE)];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         self.table.judged(bench, verdict, &MEMORY, |program| program.is_sparse())
