@@ -47,7 +47,7 @@ need redis-server redis-server redis-tools
 need nginx nginx-light
 need curl curl
 need sshd openssh-server openssh-client
-# More services, which only `huepage-bench services` starts.
+# More services and clients, which only `huepage-bench services` and `served` start.
 if [ "${1:-}" = --services ]; then
     need memcached memcached
     need apache2 apache2-bin
@@ -58,6 +58,8 @@ if [ "${1:-}" = --services ]; then
     need mosquitto mosquitto
     need mosquitto_pub mosquitto-clients
     need mariadbd mariadb-server
+    # What `huepage-bench served` loads nginx with.
+    need wrk wrk
 fi
 compgen -G '/usr/lib/postgresql/*/bin/postgres' >/dev/null || missing+=(postgresql)
 # What the worked example of docs/sweeps.md runs with.

@@ -35,5 +35,13 @@ load)
     done
     echo "$got"
     ;;
+clients) command -v wrk >/dev/null ;;
+measure)
+    page() { wrk -t 1 -c 8 -d "$1" --latency "http://127.0.0.1:$PORT/5000.txt"; }
+    page "$BEFORE" >/dev/null
+    page "$SECONDS_LONG" | awk '
+        $1 == "99%" { ms = $2 * (/us/ ? 0.001 : /ms/ ? 1 : 1000) }
+        $1 == "Requests/sec:" { print $2, ms }'
+    ;;
 stop) kill "$LEADER" ;;
 esac

@@ -25,5 +25,15 @@ select count(*), sum(a.aid::bigint * b.abalance)
 select md5(string_agg(x::text, ',')) from (select x from generate_series(1, 300000) x order by md5(x::text)) y;
 SQL
     ;;
+clients) [ -x "$bin/pgbench" ] ;;
+measure)
+    # Only what ended in the last seconds counts: each client has a new process at first.
+    from=$(($(date +%s) + BEFORE))
+    rm -f "$DIR"/log.*
+    "$bin/pgbench" "${client[@]}" -n -S -M prepared -c 4 -T $((BEFORE + SECONDS_LONG)) -l --log-prefix "$DIR/log" \
+        postgres >/dev/null
+    cat "$DIR"/log.* | awk -v from="$from" -v to=$((from + SECONDS_LONG)) '$5 >= from && $5 < to { print $3 }' |
+        sort -n | awk -v long="$SECONDS_LONG" '{ us[NR] = $1 } END { print NR / long, us[int(NR * 0.99)] / 1000 }'
+    ;;
 stop) kill "$LEADER" ;;
 esac

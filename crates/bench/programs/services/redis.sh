@@ -23,5 +23,11 @@ load)
         return all" 0
     "${client[@]}" dbsize
     ;;
+clients) command -v redis-benchmark >/dev/null ;;
+measure)
+    get() { redis-benchmark -p "$PORT" -c 8 -n $((30000 * $1)) -r 100000 -d 100 -t get --csv; }
+    get "$BEFORE" >/dev/null
+    get "$SECONDS_LONG" | awk -F'"' '$2 == "GET" { print $4, $14 }'
+    ;;
 stop) kill "$LEADER" ;;
 esac

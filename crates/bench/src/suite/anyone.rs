@@ -6,6 +6,7 @@
 //! partition, and no thread of the supervisor's in it has a right that the program has not.
 
 pub mod everywhere;
+pub mod served;
 mod services;
 
 use std::fs;

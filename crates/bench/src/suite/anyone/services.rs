@@ -102,13 +102,13 @@ impl Place {
     }
 
     /// The arguments of a call of the script.
-    fn words(&self, what: &str) -> [String; 4] {
+    pub(super) fn words(&self, what: &str) -> [String; 4] {
         let script = self.path("service.sh").display().to_string();
         ["bash".into(), script, what.into(), self.whose.into()]
     }
 
     /// Has the script's variables.
-    fn dress<'c>(&self, command: &'c mut Command, leader: u32) -> &'c mut Command {
+    pub(super) fn dress<'c>(&self, command: &'c mut Command, leader: u32) -> &'c mut Command {
         command.env("DIR", self.dir.path()).env("PORT", self.port.to_string());
         command.env("LEADER", leader.to_string()).current_dir("/").stdin(Stdio::null())
     }
@@ -255,7 +255,7 @@ impl Watch {
 }
 
 /// A process and all below it that are not huepage's.
-fn members(suite: &Matrix, leader: u32, with_leader: bool) -> Vec<u32> {
+pub(super) fn members(suite: &Matrix, leader: u32, with_leader: bool) -> Vec<u32> {
     let below = observe::programs_below(leader, &suite.huepage.path);
     let tools = |pid: &u32| {
         let exe = fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
