@@ -92,10 +92,16 @@ impl SuiteVerdict {
     }
 
     /// Adds a figure that is the highest of some values, or the lowest, with both ends. Nothing of nothing.
-    pub fn end(&mut self, id: &'static str, of: &str, end: fn(Spread) -> f64, values: &[f64]) {
+    pub fn extreme(
+        &mut self,
+        id: &'static str,
+        of: &str,
+        which: fn(Spread) -> f64,
+        values: &[f64],
+    ) {
         let spread = Spread::of(values);
         let ends = (values.len() > 1).then_some([spread.min, spread.max]);
-        self.worst(id, of, end(spread), ends);
+        self.worst(id, of, which(spread), ends);
     }
 
     /// Adds the figure of a promise of which nothing may be missed: what was, so far.
@@ -211,7 +217,7 @@ mod tests {
     #[test]
     fn figures_are_judged_by_their_bars() {
         let mut verdict = SuiteVerdict::new("confine");
-        verdict.end("P4", "bench", |spread| spread.min, &[3.0, 1.5, 2.0]);
+        verdict.extreme("P4", "bench", |spread| spread.min, &[3.0, 1.5, 2.0]);
         verdict.figure("P6", "", &[10.0004]);
         verdict.is_part = true;
         verdict.figure("P6", "", &[11.0]);

@@ -175,7 +175,7 @@ fn figures(
     let shares = confined.filter_map(|row| row["compliance"].as_f64()).map(|share| 100.0 * share);
     let shares: Vec<f64> = shares.collect();
     verdict.figure(id, "cells", &[held as f64]);
-    verdict.end(id, "inside", |spread| spread.min, &shares);
+    verdict.extreme(id, "inside", |spread| spread.min, &shares);
 }
 
 /// The ways by which a program is confined.

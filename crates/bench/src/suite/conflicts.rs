@@ -12,10 +12,10 @@ use huepage_linux::services::conflicts;
 use huepage_linux::services::pollute::SensorKind;
 use serde_json::Value;
 
-use super::pollute::overall;
+use super::pollute::{KernelRuns, overall};
 use crate::conflict::ConflictReady;
 use crate::figures::{median, ratios, round};
-use crate::harness::{Bench, Suite, SuiteFigures, interleaved, tool, wanted};
+use crate::harness::{Bench, Suite, SuiteFigures, interleaved, wanted};
 use crate::host_machine::cache;
 use crate::launch::{Dialogue, succeeds};
 use crate::superpages::pace::Speed;
@@ -32,18 +32,8 @@ pub struct Conflicts {
     /// Only this: crowd, hot, large or stream; may be repeated
     #[arg(long)]
     only: Vec<String>,
-    /// Rounds
-    #[arg(long, default_value_t = 3)]
-    rounds: usize,
-    /// Seconds of a run
-    #[arg(long, default_value_t = 20.0)]
-    seconds: f64,
-    /// KiB of the L2
-    #[arg(long, default_value_t = 2048)]
-    cache_kib: usize,
-    /// CPU of the programs
-    #[arg(long, default_value_t = 1)]
-    cpu: usize,
+    #[command(flatten)]
+    runs: KernelRuns,
     /// Colours that the crowd lies in
     #[arg(long, default_value = "0-1")]
     crowd: String,
@@ -98,17 +88,13 @@ fn obstacle() -> Option<String> {
 impl Comparison<'_> {
     /// The program's command line.
     fn target(&self, name: &str) -> io::Result<Command> {
-        let Conflicts { seconds, cache_kib, cpu, .. } = self.setting;
-        let mut command = Command::new(tool("huepage-conflict")?);
         let kind = if name == "crowd" { "hot" } else { name };
-        let words = format!("{kind} --seconds {seconds} --cache-kib {cache_kib} --cpu {cpu}");
-        command.args(words.split(' '));
-        Ok(command)
+        self.setting.runs.command("huepage-conflict", kind)
     }
 
     fn compare(&self, verdict: &mut SuiteVerdict, name: &str) -> io::Result<()> {
         let [without, with] =
-            interleaved(self.setting.rounds, [false, true], |watched| match name {
+            interleaved(self.setting.runs.rounds, [false, true], |watched| match name {
                 "crowd" => self.crowd(watched),
                 _ => self.harmless(name, watched),
             })?;

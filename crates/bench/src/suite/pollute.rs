@@ -23,18 +23,12 @@ const KERNELS: [&str; 3] = ["join", "cg", "art"];
 /// How long confining by hand may take.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What is measured.
+/// How kernels of this package run that say when they are ready and how fast they were.
 #[derive(Args, Clone, Debug)]
-pub struct Pollute {
-    /// Only this kernel or program; may be repeated
-    #[arg(long)]
-    only: Vec<String>,
-    /// Only look for a real program that gains, among some that stream
-    #[arg(long)]
-    search: bool,
+pub struct KernelRuns {
     /// Rounds
     #[arg(long, default_value_t = 3)]
-    rounds: usize,
+    pub rounds: usize,
     /// Seconds of a kernel's run
     #[arg(long, default_value_t = 20.0)]
     seconds: f64,
@@ -44,6 +38,33 @@ pub struct Pollute {
     /// CPU of the kernels
     #[arg(long, default_value_t = 1)]
     cpu: usize,
+}
+
+impl KernelRuns {
+    /// The command line of a kernel.
+    ///
+    /// # Errors
+    /// When the program is not there.
+    pub fn command(&self, program: &str, kernel: &str) -> io::Result<Command> {
+        let KernelRuns { seconds, cache_kib, cpu, .. } = self;
+        let words = format!("{kernel} --seconds {seconds} --cache-kib {cache_kib} --cpu {cpu}");
+        let mut command = Command::new(tool(program)?);
+        command.args(words.split(' '));
+        Ok(command)
+    }
+}
+
+/// What is measured.
+#[derive(Args, Clone, Debug)]
+pub struct Pollute {
+    /// Only this kernel or program; may be repeated
+    #[arg(long)]
+    only: Vec<String>,
+    /// Only look for a real program that gains, among some that stream
+    #[arg(long)]
+    search: bool,
+    #[command(flatten)]
+    runs: KernelRuns,
     /// The buffer
     #[arg(long, default_value = "1/16")]
     buffer: String,
@@ -90,31 +111,25 @@ impl Suite for Pollute {
         let speeds = verdict.column("auto");
         verdict.is_part = !self.only.is_empty();
         if self.search {
-            verdict.end("B4", "", |spread| spread.max, &speeds);
+            verdict.extreme("B4", "", |spread| spread.max, &speeds);
         } else {
-            verdict.end("B2", "worst program", |spread| spread.min, &speeds);
+            verdict.extreme("B2", "worst program", |spread| spread.min, &speeds);
         }
         Ok(())
     }
 }
 
 impl Kernels<'_> {
-    /// A kernel's command line.
-    fn plain(&self, kernel: &str) -> io::Result<Command> {
-        let Pollute { seconds, cache_kib, cpu, .. } = self.setting;
-        let mut command = Command::new(tool("huepage-polluter")?);
-        command.args([kernel, "--seconds", &seconds.to_string()]);
-        command.args(["--cache-kib", &cache_kib.to_string(), "--cpu", &cpu.to_string()]);
-        Ok(command)
-    }
-
     fn buffer(&self) -> String {
         format!("--pollute-buffer={}", self.setting.buffer)
     }
 
     /// A run of a kernel; its speed, and what huepage reports where it finds the buffer.
     fn run(&self, kernel: &str, placing: Placing) -> io::Result<(f64, Value)> {
-        let (plain, report) = (self.plain(kernel)?, tempfile::NamedTempFile::new()?);
+        let (plain, report) = (
+            self.setting.runs.command("huepage-polluter", kernel)?,
+            tempfile::NamedTempFile::new()?,
+        );
         let path = report.path().to_string_lossy();
         let (buffer, quiet) = (self.buffer(), ["--report", &path]);
         let options = quiet
@@ -162,7 +177,7 @@ impl Kernels<'_> {
 
     fn kernel(&self, verdict: &mut SuiteVerdict, kernel: &str) -> io::Result<()> {
         let ways = [Placing::Alone, Placing::Auto, Placing::ByHand];
-        let runs = interleaved(self.setting.rounds, ways, |way| self.run(kernel, way))?;
+        let runs = interleaved(self.setting.runs.rounds, ways, |way| self.run(kernel, way))?;
         let speeds = runs.each_ref().map(|runs| runs.iter().map(|run| run.0).collect::<Vec<_>>());
         let [gains, best, of_best] =
             [(1, 0), (2, 0), (1, 2)].map(|(own, other)| ratios(&speeds[own], &speeds[other]));
@@ -195,7 +210,7 @@ impl Kernels<'_> {
         };
         let buffer = self.buffer();
         let options = [self.bench.options, &[buffer.as_str()]].concat();
-        let [native, under] = interleaved(self.setting.rounds, [false, true], |under| {
+        let [native, under] = interleaved(self.setting.runs.rounds, [false, true], |under| {
             if under {
                 launch::confined(self.bench.huepage, &options, &ready)
             } else {

@@ -69,7 +69,7 @@ fn figures(verdict: &mut SuiteVerdict) {
     let same = verdict.rows.iter().filter(|row| row["output"] == "same").count();
     verdict.is_part = !verdict.skipped.is_empty();
     let seen: Vec<f64> = verdict.column("seen").iter().map(|share| 100.0 * share).collect();
-    verdict.end("P3", "", |spread| spread.min, &seen);
+    verdict.extreme("P3", "", |spread| spread.min, &seen);
     if !verdict.is_part {
         verdict.figure("P1", "", &[same as f64]);
     }

@@ -126,10 +126,10 @@ fn figures(verdict: &mut SuiteVerdict, all: &[Agreement]) {
     let of = |figure: fn(&Agreement) -> f64| -> Vec<f64> { all.iter().map(figure).collect() };
     // The order of pages that are all alike means nothing.
     let ranks: Vec<f64> = of(|one| one.ranks).into_iter().filter(|ranks| !ranks.is_nan()).collect();
-    verdict.end("W5", "worst rank", |spread| spread.min, &ranks);
+    verdict.extreme("W5", "worst rank", |spread| spread.min, &ranks);
     let near = all.iter().filter(|one| one.off <= MISSES).count();
     verdict.figure("W5", "miss rates within 15 %", &[100.0 * near as f64 / all.len() as f64]);
-    verdict.end("W5", "worst speed", |spread| spread.min, &of(|one| one.speed));
+    verdict.extreme("W5", "worst speed", |spread| spread.min, &of(|one| one.speed));
 }
 
 /// L1 for data and L2 of this machine.

@@ -29,10 +29,6 @@ pub struct WarmAdverse {
     /// Random reads
     #[arg(long, default_value_t = 400_000)]
     pub reads: usize,
-    /// Sizes of the files that are scanned again and again, in KiB [default: half the L2, a
-    /// quarter of the L3]
-    #[arg(long, value_delimiter = ',')]
-    pub fit_kib: Vec<u64>,
     /// Passes over a file that is scanned; a quarter more come first and are not counted
     #[arg(long, default_value_t = 400)]
     pub passes: usize,
@@ -59,32 +55,18 @@ impl Suite for WarmAdverse {
         if let Err(error) = random(bench, self, &mut samples) {
             verdict.miss(format!("random reads cannot be measured: {error}"));
         }
-        let sizes = self.sizes(verdict);
-        for (what, kib) in &sizes {
-            if let Err(error) = repeated(bench, self, &mut samples, (what, *kib)) {
+        for (what, index, of) in FITTING {
+            let Some(kib) = cache_kib(self.cpu, index) else {
+                verdict.skip(format!("{what}: the kernel tells no size of it"));
+                continue;
+            };
+            if let Err(error) = repeated(bench, self, &mut samples, (what, kib / of)) {
                 verdict.miss(format!("scans of {what} cannot be measured: {error}"));
             }
         }
         samples.rows(verdict, "ns a page");
         figures(verdict, &samples);
         Ok(())
-    }
-}
-
-impl WarmAdverse {
-    /// The sizes that are asked for, or those that are promised, in KiB, by name.
-    fn sizes(&self, verdict: &mut SuiteVerdict) -> Vec<(String, u64)> {
-        if !self.fit_kib.is_empty() {
-            return self.fit_kib.iter().map(|kib| (format!("{kib} KiB"), *kib)).collect();
-        }
-        let mut sizes = Vec::new();
-        for (name, index, of) in FITTING {
-            match cache_kib(self.cpu, index) {
-                Some(kib) => sizes.push((name.to_owned(), kib / of)),
-                None => verdict.skip(format!("{name}: the kernel tells no size of it")),
-            }
-        }
-        sizes
     }
 }
 

@@ -131,8 +131,8 @@ impl PlacingEffects {
     /// The figures: the worst cases.
     pub fn figures(&self, verdict: &mut SuiteVerdict) {
         for of in SCANS {
-            verdict.end("F6", of, |spread| spread.min, self.gains.values(of));
-            verdict.end("F7", of, |spread| spread.max, self.losses.values(of));
+            verdict.extreme("F6", of, |spread| spread.min, self.gains.values(of));
+            verdict.extreme("F7", of, |spread| spread.max, self.losses.values(of));
         }
     }
 }

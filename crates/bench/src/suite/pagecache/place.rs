@@ -95,7 +95,7 @@ fn figure(verdict: &mut SuiteVerdict, loaded: bool) {
     verdict.is_part = tmpfs < CASES || verdict.rows.len() - tmpfs < CASES;
     let right: Vec<f64> = verdict.column("right").iter().map(|share| 100.0 * share).collect();
     let id = if loaded { "F2" } else { "F1" };
-    verdict.end(id, "", |spread| spread.min, &right);
+    verdict.extreme(id, "", |spread| spread.min, &right);
 }
 
 /// Everything in one directory.

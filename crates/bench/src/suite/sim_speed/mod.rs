@@ -209,8 +209,8 @@ fn judge(verdict: &mut SuiteVerdict, stream: &str, speeds: &[(&String, Speed)], 
         speeds.iter().map(slow).collect::<Vec<f64>>(),
     ];
     verdict.is_part = is_part;
-    verdict.end("S13", stream, |spread| spread.max, &ratios);
-    verdict.end("S13", &format!("slowest on {stream}"), |spread| spread.min, &speed);
+    verdict.extreme("S13", stream, |spread| spread.max, &ratios);
+    verdict.extreme("S13", &format!("slowest on {stream}"), |spread| spread.min, &speed);
     verdict.is_part = false;
     let plain = speeds.iter().find(|(name, _)| *name == PLAIN);
     if let Some((_, plain)) = plain.filter(|_| OF_PLAIN.contains(&stream)) {

@@ -116,7 +116,7 @@ fn figure(verdict: &mut SuiteVerdict, pattern: Pattern, percent: &[f64], sizes: 
         verdict.total(&format!("policy CPU grows by, {}", pattern.name()), round(last / first));
     }
     verdict.is_part = percent.len() < sizes;
-    verdict.end("U6", pattern.name(), |spread| spread.max, percent);
+    verdict.extreme("U6", pattern.name(), |spread| spread.max, percent);
 }
 
 fn runs(
