@@ -46,7 +46,7 @@ fn model((step, replacement, evicted, moves, colors, ways): Machine) -> (ModelBe
     let params = params.with_clock(step.round() as u32);
     let mut model = ModelBench::new(&params, replacement, BASE).with_step(step);
     (model.evicted, model.moves) = (evicted, moves);
-    model.populate(BASE, params.candidates, colors);
+    model.populate(BASE, params.pool(), colors);
     (model, params)
 }
 
@@ -55,7 +55,8 @@ fn build(
     params: &ProbeParams,
     limit: Duration,
 ) -> Result<ColorClasses, ProbeError> {
-    let mut all: Vec<u32> = (0..params.candidates as u32).collect();
+    // As much memory as a user's machine gives at first.
+    let mut all: Vec<u32> = (0..params.pool() as u32).collect();
     build_classes(model, params, &mut all, limit)
 }
 
