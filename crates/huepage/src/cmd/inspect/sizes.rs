@@ -114,18 +114,27 @@ impl ProcessPageSizes {
 }
 
 fn table(areas: &[&AreaSizes]) -> String {
-    let header = ["area", "kind", "2 MiB pages", "between", "4 KiB pages", "superpages"];
+    let has_between = areas.iter().any(|area| !area.between.is_empty());
+    let cells = |between: String, mut cells: Vec<String>| {
+        if has_between {
+            cells.insert(3, between);
+        }
+        cells
+    };
+    let header = ["area", "kind", "2 MiB pages", "4 KiB pages", "superpages"];
+    let header = cells("16 KiB to 1 MiB".to_owned(), header.map(str::to_owned).to_vec());
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
     let mut table = Style::stdout().table(&header);
     for area in areas.iter().take(LISTED) {
         let built = if area.builds { "where they pay" } else { "none in this kind" };
-        table.add_row([
+        let row = vec![
             format!("{:x}-{:x}", area.start, area.end),
             area.kind.text().to_owned(),
             mib(area.huge),
-            mib(area.between.values().sum()),
             mib(area.small),
             built.to_owned(),
-        ]);
+        ];
+        table.add_row(cells(mib(area.between.values().sum()), row));
     }
     style::lay_out(table)
 }
