@@ -35,7 +35,7 @@ if ! pip install -q "$requirement" >> "$work/log" 2>&1; then
 fi
 if ! cargo fetch --locked --manifest-path python/Cargo.toml 2> "$work/log"; then
     # By what cargo says of the network: a manifest that is wrong, or a lock that is behind it, fails.
-    unreachable='failed to download|failed to query|unable to update|network failure|network error|offline'
+    unreachable='failed to download|failed to query|unable to update|network failure|network error|offline mode'
     ! grep -Eqi "$unreachable" "$work/log" || lacks "no crates"
     fail "the crates of python/Cargo.lock cannot be fetched"
 fi
