@@ -27,6 +27,7 @@ pub const TARGETS: &[Target] = &[
     ("chunk", process::chunk),
     ("config", settings::config),
     ("din", traces::din),
+    ("drmemtrace", traces::drmemtrace),
     ("elf", process::elf),
     ("facts", process::facts),
     ("groups", settings::groups),

@@ -25,6 +25,11 @@ pub fn champsim(bytes: &[u8]) {
     drain(bytes, Format::Champsim);
 }
 
+/// What DynamoRIO's drmemtrace prints.
+pub fn drmemtrace(bytes: &[u8]) {
+    drain(bytes, Format::Drmemtrace);
+}
+
 /// Raw addresses.
 pub fn raw(bytes: &[u8]) {
     drain(bytes, Format::Raw);

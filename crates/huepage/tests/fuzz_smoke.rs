@@ -7,6 +7,7 @@ use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
 use std::{env, fs};
 
+use huepage_sim::trace::Format;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 #[path = "../../../fuzz/src/lib.rs"]
@@ -124,6 +125,20 @@ fn every_target_has_a_program_and_the_other_way_round() {
         let text = fs::read_to_string(repository().join("fuzz").join(&file)).unwrap();
         assert!(text.contains(&format!("run(\"{name}\", bytes)")), "{file}: {text}");
         assert!(manifest.contains(&format!("name = \"{name}\"\npath = \"{file}\"")), "{name}");
+    }
+}
+
+/// A format that is read has a target of its name; the project's own, and addresses without stores, have that of
+/// their reader.
+#[test]
+fn every_format_of_traces_has_a_target() {
+    for format in Format::ALL {
+        let name = match format {
+            Format::Huepage => "own",
+            Format::RawLoads => "raw",
+            other => other.name(),
+        };
+        assert!(targets::TARGETS.iter().any(|(known, _)| *known == name), "{format} has no target");
     }
 }
 

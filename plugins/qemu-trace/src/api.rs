@@ -79,7 +79,6 @@ unsafe extern "C" {
     pub fn qemu_plugin_get_hwaddr(info: MemInfo, address: u64) -> *mut HardwareAddress;
     pub fn qemu_plugin_hwaddr_is_io(address: *const HardwareAddress) -> bool;
     pub fn qemu_plugin_hwaddr_phys_addr(address: *const HardwareAddress) -> u64;
-    pub fn qemu_plugin_path_to_binary() -> *const c_char;
     #[cfg(not(since_9_0))]
     fn qemu_plugin_insn_data(insn: *const Instruction) -> *const c_void;
     /// From version 3 on; before, it takes `insn` alone and points to the bytes.

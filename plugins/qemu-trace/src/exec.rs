@@ -24,24 +24,26 @@ static GUEST_BASE: AtomicU64 = AtomicU64::new(0);
 static PLUGIN: OnceLock<CString> = OnceLock::new();
 static PROGRAM: OnceLock<Option<CString>> = OnceLock::new();
 
-/// Learns where the program's memory is in this process, and which program it is, before it
-/// can have changed its directory. To be called during translation.
+/// Learns where the program's memory is in this process. To be called during translation.
 pub fn learn(here: u64, there: u64) {
     if here != 0 {
         GUEST_BASE.store(here.wrapping_sub(there), Relaxed);
     }
-    PROGRAM.get_or_init(|| {
-        // SAFETY: QEMU answers with a string of its own, or null.
-        let name = unsafe { api::qemu_plugin_path_to_binary().as_ref() };
-        // SAFETY: it ends in NUL and is never freed.
-        let name = unsafe { CStr::from_ptr(name?) };
-        let path = std::fs::canonicalize(bytes_path(name.to_bytes())).ok()?;
-        CString::new(path.as_os_str().as_bytes()).ok()
-    });
 }
 
-/// Keeps what the next QEMU has to be given: this plugin with its arguments.
+/// Learns which program this is, before it can have changed its directory. QEMU has a function for it, which its user
+/// mode lacks in version 10.0.
+fn learn_program() {
+    let words = std::fs::read("/proc/self/cmdline").unwrap_or_default();
+    let path = program::among(words.split(|byte| *byte == 0))
+        .and_then(|program| std::fs::canonicalize(bytes_path(program)).ok());
+    let path = path.and_then(|path| CString::new(path.as_os_str().as_bytes()).ok());
+    let _ = PROGRAM.set(path);
+}
+
+/// Keeps what the next QEMU has to be given: this plugin with its arguments. To be called before the program runs.
 pub fn remember(arguments: &[String]) -> Result<(), String> {
+    learn_program();
     let mut info = sys::DlInfo::EMPTY;
     let here: *const c_void = (remember as fn(&[String]) -> _) as *const c_void;
     // SAFETY: `info` is live and written only during the call; the name that it points to

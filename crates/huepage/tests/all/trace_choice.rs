@@ -177,6 +177,21 @@ fn emulators_since_9_0_load_the_plugin_and_it_records_all_that_they_tell() {
     }
 }
 
+#[test]
+fn a_recording_that_does_not_begin_fails() {
+    let Some(machine) = emulator("a recording that does not begin") else { return };
+    let mut command = Command::new(common::HUEPAGE);
+    command.args(["trace", "-o"]).arg(machine.path().join("out.trace"));
+    // A version that refuses the plugin.
+    let output =
+        command.args(["--", "/bin/true", "9"]).env("PATH", machine.path()).env("INTERFACE", "1");
+    let output = output.output().unwrap();
+    assert_eq!(output.status.code(), Some(125), "{}", said(&output));
+    for part in ["the plugin is for version 2", "did not begin under QEMU"] {
+        assert!(said(&output).contains(part), "{}", said(&output));
+    }
+}
+
 /// Each symbol is resolved, so that none is missing that these emulators no longer have.
 #[test]
 fn the_plugins_for_emulators_since_9_0_need_nothing_that_they_lack() {

@@ -260,6 +260,29 @@ fn kernels_and_what_befalls_them_leave_a_partition_whole() {
     stays_whole(test, &[], less, "offline 4, processors 1");
 }
 
+/// A program whose memory came in pages of 64 KiB, as `inspect` tells it, and how much lies inside once it is confined.
+const BETWEEN: &str = "thp=/sys/kernel/mm/transparent_hugepage; \
+    echo always > $thp/hugepages-64kB/enabled; echo never > $thp/hugepages-2048kB/enabled; \
+    $WALKS hold 4096 huge & sleep 1; program=$(pidof walks); \
+    huepage superpages -q $program; huepage inspect $program; huepage detach $program; \
+    huepage attach -q --level llc --share 50% --colors-from pfn $program; \
+    for n in $(seq 100); do \
+        share=$(huepage inspect --json $program | grep -A 3 compliance | grep share | tr -d ' '); \
+        [ \"$share\" = '\"share\":1.0' ] && break; sleep 1; \
+    done; echo inside: $share; kill $program";
+
+#[test]
+fn pages_of_sizes_between_are_told_and_moved() {
+    let Some(_turn) = booted("pages_of_sizes_between_are_told_and_moved") else { return };
+    let output = lab("lab-4-core.toml", &["boot", "--", &BETWEEN.replace("$WALKS", &walks())]);
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let told = text.split_once(" MiB in pages of 64 KiB").map(|(before, _)| before);
+    let told = told.and_then(|before| before.split_whitespace().last()?.parse::<f64>().ok());
+    assert!(told.is_some_and(|mib| mib > 3.5), "{told:?}: {text}");
+    assert!(text.contains("the kernel gives pages of 64 KiB (always)"), "{text}");
+    assert!(text.contains("inside: \"share\":1.0"), "{text}");
+}
+
 /// What is asked for to have a kernel with PREEMPT_RT.
 const REAL_TIME: [&str; 2] = ["--kernel", "rt-amd64"];
 

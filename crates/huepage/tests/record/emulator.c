@@ -50,7 +50,6 @@ bool qemu_plugin_mem_is_store(uint32_t info) { return info & 1 << 17; }
 void *qemu_plugin_get_hwaddr(uint32_t info, uint64_t address) { return NULL; }
 bool qemu_plugin_hwaddr_is_io(const void *address) { return false; }
 uint64_t qemu_plugin_hwaddr_phys_addr(const void *address) { return 0; }
-const char *qemu_plugin_path_to_binary(void) { return NULL; }
 
 struct info { const char *target; int least, now; bool system; int cpus[2]; };
 

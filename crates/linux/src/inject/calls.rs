@@ -31,12 +31,15 @@ const fn prctl(name: &'static str, option: u64) -> Probe {
     Probe::new(name, libc::SYS_prctl, &[Some(option)])
 }
 
+/// By which a wait with a timeout goes on after a stop.
+pub const RESTART: Probe = Probe::new("restart_syscall(2)", libc::SYS_restart_syscall, &[]);
+
 /// Calls that every session makes.
 pub const SESSION: &[Probe] = &[
     Probe::new("rt_sigprocmask(2)", libc::SYS_rt_sigprocmask, &[Some(2), ANY, Some(0), Some(8)]),
     mmap("mmap(2)", READ_WRITE, OWN),
     Probe::new("munmap(2)", libc::SYS_munmap, &[]),
-    Probe::new("restart_syscall(2)", libc::SYS_restart_syscall, &[]),
+    RESTART,
 ];
 
 /// What [`crate::engine`] asks each thread for, beside those of the session.

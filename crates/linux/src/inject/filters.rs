@@ -18,7 +18,7 @@ use crate::kernel::procfs::{ProcError, ProcRoot};
 /// each filter counted with 4 more: none can have more filters than this.
 const MAX_FILTERS: u64 = 32_768 / 5;
 /// `PTRACE_SECCOMP_GET_FILTER`.
-const GET_FILTER: super::ptrace::PtraceRequest = 0x420c;
+const GET_FILTER: super::request::PtraceRequest = 0x420c;
 
 /// Why the filters of a thread are not known.
 #[derive(Debug, thiserror::Error)]

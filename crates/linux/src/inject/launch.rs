@@ -350,7 +350,7 @@ fn ending(status: i32) -> Option<Ending> {
 }
 
 /// A ptrace request without an address; `data` is an option set or a signal.
-fn ptrace(request: super::ptrace::PtraceRequest, pid: i32, data: i32) -> io::Result<()> {
+fn ptrace(request: super::request::PtraceRequest, pid: i32, data: i32) -> io::Result<()> {
     inject::ptrace::raw(request, pid, 0, u64::from(data.cast_unsigned())).map(|_| ())
 }
 

@@ -12,6 +12,7 @@ pub mod hold;
 pub mod launch;
 mod ptrace;
 mod reaper;
+mod request;
 #[doc(hidden)]
 pub mod room;
 mod rseq;

@@ -7,7 +7,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, WaitId, WaitIdOptions, WaitIdStatus, waitid};
 
-use super::InjectError;
+use super::calls::RESTART;
+use super::filters::Filters;
+use super::request::PtraceRequest;
+use super::{InjectError, stub};
 use crate::kernel::procfs::ProcRoot;
 
 /// How long a thread may take to stop.
@@ -20,12 +23,6 @@ const CALL_STOP: i32 = libc::SIGTRAP | 0x80;
 const REFUSALS: u32 = 3;
 /// How long to wait for a stop without sleeping: most stops come sooner.
 const SPIN_LIMIT: Duration = Duration::from_micros(200);
-
-/// What ptrace(2) takes requests as: it differs between C libraries.
-#[cfg(target_env = "musl")]
-pub(super) type PtraceRequest = libc::c_int;
-#[cfg(not(target_env = "musl"))]
-pub(super) type PtraceRequest = libc::c_uint;
 
 pub(super) fn ptrace(
     request: PtraceRequest,
@@ -102,7 +99,19 @@ impl Tracee {
 
     /// Lets it go on without us; an error only if it is gone.
     pub fn detach(self) -> Result<(), InjectError> {
+        self.spare_restart();
         ptrace(libc::PTRACE_DETACH, self.tid, 0, 0).map(|_| ())
+    }
+
+    /// The kernel continues a wait with a timeout that our stop interrupted by restart_syscall(2). Where the thread's
+    /// filters forbid that, which kills as a rule, the wait begins anew.
+    fn spare_restart(self) {
+        let Some(anew) = self.registers().ok().and_then(|regs| stub::anew(&regs)) else { return };
+        let filters = Filters::read(&ProcRoot::default(), self.tid);
+        if !filters.is_ok_and(|filters| filters.action(&RESTART).permits()) {
+            // It is gone if this fails.
+            let _ = self.set_registers(&anew);
+        }
     }
 
     /// Lets it go on if it has stopped as it was told; whether that is done, or it has ended.

@@ -202,11 +202,14 @@ pub fn image(back: &libc::user_regs_struct, mask: u64) -> Vec<u8> {
     image
 }
 
+/// What the kernel tells itself of a call that a stop interrupted: it is issued again as it was, or goes on by
+/// restart_syscall(2).
+const RESTART_PLAIN: [i64; 3] = [-512, -513, -514];
+const RESTART_BLOCK: i64 = -516;
+
 /// What the registers must be when the thread goes on: a system call that our stop
 /// interrupted is issued again, as the kernel itself would have done.
 pub fn way_back(regs: &libc::user_regs_struct) -> libc::user_regs_struct {
-    const RESTART_PLAIN: [i64; 3] = [-512, -513, -514];
-    const RESTART_BLOCK: i64 = -516;
     let mut back = *regs;
     if regs.orig_rax.cast_signed() < 0 {
         return back;
@@ -220,6 +223,13 @@ pub fn way_back(regs: &libc::user_regs_struct) -> libc::user_regs_struct {
         back.rip -= 2;
     }
     back
+}
+
+/// Registers with which the kernel issues a call again as it was that it would continue by restart_syscall(2); none
+/// where it would not.
+pub fn anew(regs: &libc::user_regs_struct) -> Option<libc::user_regs_struct> {
+    let continues = regs.orig_rax.cast_signed() >= 0 && regs.rax.cast_signed() == RESTART_BLOCK;
+    continues.then(|| libc::user_regs_struct { rax: RESTART_PLAIN[2].cast_unsigned(), ..*regs })
 }
 
 #[cfg(test)]
@@ -245,6 +255,15 @@ mod tests {
         assert_eq!((r.rax, r.rip), (17, 0x1002));
         let r = way_back(&regs(-1, -512));
         assert_eq!(r.rip, 0x1002);
+    }
+
+    #[test]
+    fn only_a_call_that_would_be_continued_begins_anew() {
+        let r = anew(&regs(7, -516)).expect("poll(2) with a timeout");
+        assert_eq!((r.orig_rax, r.rax.cast_signed(), r.rip), (7, -514, 0x1002));
+        for (orig, rax) in [(7, -512), (7, -514), (7, 1), (-1, -516)] {
+            assert!(anew(&regs(orig, rax)).is_none(), "{orig} {rax}");
+        }
     }
 
     #[test]

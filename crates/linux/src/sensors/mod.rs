@@ -5,6 +5,7 @@
 pub mod company;
 pub mod in_use;
 pub(crate) mod pace;
+pub mod pages_between;
 pub mod records;
 pub mod residency;
 pub mod superpage_map;

@@ -8,6 +8,8 @@ use std::ops::Range;
 use huepage_policy::AreaKind;
 use serde::Serialize;
 
+use super::pages_between::{BytesBySize, PagesBetween};
+use crate::kernel::machine::SysRoot;
 pub use crate::kernel::page_tables::BlockResidency;
 use crate::kernel::page_tables::{AddressSpace, PageTables, TablesError};
 use crate::kernel::process_memory::{SUPERPAGE_BYTES, SUPERPAGE_PAGES};
@@ -45,6 +47,8 @@ pub struct AreaSizes {
     pub kind: AreaKind,
     /// Resident in pages of 2 MiB.
     pub huge: u64,
+    /// Resident in pages of sizes between, by the size in KiB.
+    pub between: BytesBySize,
     /// Resident in single pages.
     pub small: u64,
     /// Whether superpages are built in it.
@@ -52,26 +56,42 @@ pub struct AreaSizes {
 }
 
 /// The areas of a process that have anything resident, by ascending address. Costs some nanoseconds
-/// for each resident page.
+/// for each resident page, and some ten where the kernel gives pages of sizes between.
 ///
 /// # Errors
 /// When the process has ended or cannot be read.
-pub fn area_sizes(root: &ProcRoot, pid: i32) -> Result<Vec<AreaSizes>, ProcError> {
-    let pagemap = root.pagemap(pid)?;
+pub fn area_sizes(root: &ProcRoot, sys: &SysRoot, pid: i32) -> Result<Vec<AreaSizes>, ProcError> {
+    let (pagemap, looker) = (root.pagemap(pid)?, PagesBetween::open(root, sys));
     let (mut found, mut regions) = (Vec::new(), Vec::new());
     for area in root.maps(pid)?.into_iter().filter(is_memory) {
         regions.clear();
         pagemap.scan(area.start..area.end, &ScanQuery::present(), &mut regions)?;
-        let huge = |region: &&PagemapRegion| region.categories.contains(Categories::HUGE);
-        let bytes = |region: &PagemapRegion| region.end - region.start;
-        let all: u64 = regions.iter().map(bytes).sum();
-        let huge = regions.iter().filter(huge).map(bytes).sum();
+        let is_huge = |region: &&PagemapRegion| region.categories.contains(Categories::HUGE);
+        let (huge, others): (Vec<_>, Vec<_>) = regions.iter().partition(is_huge);
+        let bytes =
+            |regions: &[&PagemapRegion]| regions.iter().map(|r| r.end - r.start).sum::<u64>();
+        let (huge, others_bytes) = (bytes(&huge), bytes(&others));
+        let mut between = BytesBySize::new();
+        if let Some(looker) = looker.as_ref().filter(|_| area.is_private_anonymous()) {
+            for region in others {
+                looker.count(&pagemap, &(region.start..region.end), &mut between)?;
+            }
+        }
+        // Pages come and go between the two looks.
+        let small = others_bytes.saturating_sub(between.values().sum());
         let Area { start, end, .. } = area;
         let (kind, builds) = (area.kind(), builds(&area));
-        found.push(AreaSizes { start, end, kind, huge, small: all - huge, builds });
+        found.push(AreaSizes { start, end, kind, huge, between, small, builds });
     }
-    found.retain(|area| area.huge + area.small > 0);
+    found.retain(|area| area.resident() > 0);
     Ok(found)
+}
+
+impl AreaSizes {
+    /// Bytes that are resident.
+    pub fn resident(&self) -> u64 {
+        self.huge + self.between.values().sum::<u64>() + self.small
+    }
 }
 
 impl SuperpageMap {

@@ -60,12 +60,8 @@ pub fn run(
         }
     }
     let ended = supervisor.is_empty();
-    leave(supervisor, relay)?;
-    if !found.is_placed() && !ended {
-        let FrozenPages { inside, movable, .. } = found;
-        let what = format!(
-            "{inside} of {movable} movable pages are inside and nothing of huepage is left; run it again, or give a larger share"
-        );
+    let has_left = leave(supervisor, relay)?;
+    if let Some(what) = found.failure(ended, has_left) {
         return Err(CmdError::new(ExitCode::Internal, what));
     }
     if !quiet {
@@ -74,17 +70,28 @@ pub fn run(
     Ok(ExitCode::Ok.status())
 }
 
-/// Lets go of all, and waits until that is done.
-fn leave(supervisor: &mut Supervisor, relay: &SignalRelay) -> Result<(), CmdError> {
+/// Lets go of all, and waits until that is done; whether it is.
+fn leave(supervisor: &mut Supervisor, relay: &SignalRelay) -> Result<bool, CmdError> {
     let start = Instant::now();
     supervisor.release_all();
     while !supervisor.is_empty() && start.elapsed() < LEAVE_LIMIT {
         supervisor.turn(&[relay.as_fd().as_raw_fd()])?;
     }
-    Ok(())
+    Ok(supervisor.is_empty())
 }
 
 impl FrozenPages {
+    /// What is not as it should be, if anything is not.
+    fn failure(&self, ended: bool, has_left: bool) -> Option<String> {
+        let FrozenPages { inside, movable, .. } = self;
+        let left = match has_left {
+            true => "nothing of huepage is left; run it again, or give a larger share",
+            false => "its threads have not left yet; they leave when they get the CPU",
+        };
+        let failed = !has_left || !ended && !self.is_placed();
+        failed.then(|| format!("{inside} of {movable} movable pages are inside and {left}"))
+    }
+
     fn text(&self) -> String {
         let FrozenPages { movable, inside, away } = self;
         let stop = longest_stop().as_secs_f64() * 1e3;
@@ -104,6 +111,12 @@ mod tests {
         let found = |inside, movable| FrozenPages { movable, inside, away: 0.0002 };
         assert!(!found(0, 0).is_placed() && !found(8, 9).is_placed());
         assert!(found(9, 9).is_placed());
+        assert_eq!(found(9, 9).failure(false, true), None);
+        assert_eq!(found(0, 0).failure(true, true), None, "it ended");
+        let failure = found(8, 9).failure(false, true).expect("one is outside");
+        assert!(failure.starts_with("8 of 9 movable pages are inside and nothing"), "{failure}");
+        let failure = found(9, 9).failure(false, false).expect("threads are left");
+        assert!(failure.contains("its threads have not left yet"), "{failure}");
         assert!(found(9, 9).text().starts_with("9 of 9 movable pages are inside; nothing"));
         assert!(found(9, 9).text().ends_with("0.20 ms at most for a page"));
     }

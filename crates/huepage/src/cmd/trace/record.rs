@@ -43,6 +43,10 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// Time between looks at the clock and at what was recorded.
 const TURN: Duration = Duration::from_millis(100);
 
+/// What is said where the emulator ended before the program's first instruction; itself it has said why.
+const NEVER_BEGAN: &str = "the program did not begin under QEMU, which says why above; \
+                           --recorder dynamorio or lackey record without it";
+
 /// Records the program; the status is its own.
 pub fn run(args: &TraceRecordArgs) -> Result<u8, CmdError> {
     if let Some(machine) = &args.system {
@@ -60,6 +64,9 @@ pub fn run(args: &TraceRecordArgs) -> Result<u8, CmdError> {
     let ending = session.stand_in(&relay)?;
     let (encoded, facts) = session.finish()?;
     drop(relay);
+    if facts.spaces == 0 {
+        return Err(record_error(NEVER_BEGAN.to_owned()));
+    }
     report::tell(args, &output, &encoded, &facts, why)?;
     match encoded.stopped_program {
         true => Ok(0),

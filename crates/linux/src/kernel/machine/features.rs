@@ -14,8 +14,9 @@ use perf_event::events::{Event, Hardware, Software};
 use rustix::process::{PidfdGetfdFlags, pidfd_getfd};
 use serde::Serialize;
 
+use super::page_sizes::{THP_DIR, page_size_settings};
 use super::release::KernelRelease;
-use super::{Roots, chosen, read_text};
+use super::{Roots, chosen};
 use crate::kernel::bpf::Program;
 use crate::kernel::bpf::code::Code;
 use crate::kernel::fanotify::{FanotifyError, FileNotifier};
@@ -361,8 +362,6 @@ fn try_thp_disable() -> io::Result<String> {
     }
 }
 
-const THP_DIR: &str = "kernel/mm/transparent_hugepage";
-
 fn thp(roots: &Roots) -> Tried {
     match roots.sys.text(format!("{THP_DIR}/enabled")) {
         Some(text) => present(chosen(&text)),
@@ -372,22 +371,13 @@ fn thp(roots: &Roots) -> Tried {
 
 /// Lists the sizes, marking those that are enabled.
 fn mthp(roots: &Roots) -> Tried {
-    let mut sizes = Vec::new();
-    for entry in std::fs::read_dir(roots.sys.path(THP_DIR)).into_iter().flatten().flatten() {
-        let name = entry.file_name();
-        let size = name.to_str().and_then(|n| n.strip_prefix("hugepages-")?.strip_suffix("kB"));
-        let Some(kib) = size.and_then(|size| size.parse::<u64>().ok()) else { continue };
-        // Sizes that only shared memory can have lack this file.
-        let Some(text) = read_text(&entry.path().join("enabled")) else { continue };
-        sizes.push((kib, chosen(&text).to_owned()));
-    }
-    sizes.sort();
+    let sizes = page_size_settings(&roots.sys);
     if sizes.is_empty() {
         return (FeatureState::Missing, String::new());
     }
-    let offered: Vec<String> = sizes.iter().map(|(kib, _)| kib.to_string()).collect();
-    let on = sizes.iter().filter(|(_, setting)| setting != "never");
-    let on: Vec<String> = on.map(|(kib, setting)| format!("{kib} {setting}")).collect();
+    let offered: Vec<String> = sizes.iter().map(|size| size.kib.to_string()).collect();
+    let on = sizes.iter().filter(|size| size.setting != "never");
+    let on: Vec<String> = on.map(|size| format!("{} {}", size.kib, size.setting)).collect();
     let on = if on.is_empty() { "none".to_owned() } else { on.join(", ") };
     present(format!("KiB: {}; enabled: {on}", offered.join(" ")))
 }

@@ -8,6 +8,7 @@
 mod caches;
 mod cpuid;
 mod features;
+mod page_sizes;
 mod privileges;
 mod release;
 mod slices;
@@ -24,6 +25,7 @@ use crate::kernel::procfs::ProcRoot;
 pub use caches::{CacheFinding, CacheSource, ColorBasis, ColorCount, FindingKind, HostCache};
 pub use cpuid::{CpuModel, CpuidCache, CpuidFacts, Hypervisor, Vendor};
 pub use features::{FeatureId, FeatureNeed, FeatureState, Features, KernelFeature};
+pub use page_sizes::{PageSizeSetting, page_size_settings};
 pub use privileges::{Capability, Privileges, Seccomp};
 pub use release::KernelRelease;
 pub use slices::{SliceBasis, SliceClaim};

@@ -24,3 +24,42 @@ pub fn interpreter(head: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
     let argument = Some(argument.trim_ascii()).filter(|argument| !argument.is_empty());
     if program.is_empty() { None } else { Some((program, argument)) }
 }
+
+/// The program among the words that the emulator is started with, by the recorder and by the plugin: the emulator,
+/// options with a word each, the program, its arguments.
+pub fn among<'w>(mut words: impl Iterator<Item = &'w [u8]>) -> Option<&'w [u8]> {
+    words.next()?;
+    loop {
+        match words.next()? {
+            b"-plugin" | b"-0" | b"-E" => _ = words.next()?,
+            program => return Some(program),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_program_is_the_first_word_that_is_no_option() {
+        for (words, program) in [
+            (
+                &["qemu", "-plugin", "p.so,ring=/r", "-0", "sh", "/bin/sh", "-c", "x"][..],
+                Some("/bin/sh"),
+            ),
+            // Its name may be empty or look like an option; variables of its loader come between.
+            (
+                &["qemu", "-plugin", "-0", "-0", "", "-E", "LD_PRELOAD=-0", "./-E", "-0"],
+                Some("./-E"),
+            ),
+            (&["qemu", "/bin/true"], Some("/bin/true")),
+            (&["qemu", "-plugin", "p.so", "-0", "x"], None),
+            (&["qemu", "-0"], None),
+            (&[], None),
+        ] {
+            let found = among(words.iter().map(|word| word.as_bytes()));
+            assert_eq!(found, program.map(str::as_bytes), "{words:?}");
+        }
+    }
+}

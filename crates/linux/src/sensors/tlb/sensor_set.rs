@@ -41,7 +41,9 @@ impl SensorSet {
             Some(MissSensorKind::Areas) => Ok(SensorSet::Areas(String::new())),
             Some(MissSensorKind::PageOut) => page_out(),
             Some(MissSensorKind::None) => Err(String::new()),
-            None => pmu().or_else(tables).or_else(|why| Ok(SensorSet::Areas(why))),
+            None => pmu()
+                .or_else(|why| tables(cause(&why)))
+                .or_else(|why| Ok(SensorSet::Areas(cause(&why)))),
         };
         found.unwrap_or_else(SensorSet::None)
     }
@@ -80,6 +82,11 @@ impl SensorSet {
     }
 }
 
+/// What is wrong, of a message that also says what to do: something else is used already.
+fn cause(message: &str) -> String {
+    message.split_once("; ").map_or(message, |(cause, _)| cause).to_owned()
+}
+
 fn pmu() -> Result<SensorSet, String> {
     PmuSource::supported().map(|_| SensorSet::Pmu).map_err(|error| error.to_string())
 }
@@ -93,4 +100,17 @@ fn page_out() -> Result<SensorSet, String> {
 pub fn lacking(source: MissSensorKind) -> Option<String> {
     let sensors = SensorSet::open(true, Some(source));
     (sensors.source() != source).then(|| sensors.because())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_used_in_its_place_needs_no_advice() {
+        assert_eq!(cause("no PMU here; use accessed bits instead"), "no PMU here");
+        assert_eq!(cause("no PMU here"), "no PMU here");
+        let because = SensorSet::open(true, None).because();
+        assert!(!because.contains(';'), "{because}");
+    }
 }
