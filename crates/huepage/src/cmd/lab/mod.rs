@@ -20,7 +20,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use huepage_linux::kernel::machine::KernelRelease;
-use huepage_sim::lab::{EmulatedCaches, LabWord};
+use huepage_sim::lab::EmulatedCaches;
+use huepage_sim::lab::LabWord;
 use huepage_sim::machine::Machine;
 use tempfile::TempDir;
 
@@ -210,7 +211,7 @@ impl<'a> Lab<'a> {
         let programs = self.programs(args)?;
         let groups = args.config.as_deref().map(read).transpose()?;
         let governed = groups.is_some() || programs.iter().any(|program| program.with.is_some());
-        self.check(args, governed)?;
+        self.check(governed)?;
         if let Some(directory) = &args.record {
             fs::create_dir_all(directory).map_err(|e| bad_file(directory, e))?;
         }
@@ -246,17 +247,13 @@ impl<'a> Lab<'a> {
         Ok(0)
     }
 
-    /// Whether TLBs are counted: the machine has some for data, and one thread emulates all processors, whose memory
-    /// is in one piece.
+    /// Whether TLBs are counted: the machine has some for data, and one thread emulates all processors.
     fn tells_pages(&self) -> bool {
-        !self.machine.tlb_path(false).is_empty() && !self.args.fast && self.args.numa == 1
+        !self.machine.tlb_path(false).is_empty() && !self.args.fast
     }
 
     /// What can be said before anything boots.
-    fn check(&self, args: &LabRunArgs, governed: bool) -> Result<(), CmdError> {
-        if args.pmu.is_some() && self.args.numa > 1 {
-            return Err(usage("a guest with a PMU has one node; leave out --pmu or --numa"));
-        }
+    fn check(&self, governed: bool) -> Result<(), CmdError> {
         // What huepage would say in the guest.
         self.release.as_ref().filter(|_| governed).map_or(Ok(()), check_release)
     }
@@ -347,11 +344,12 @@ impl<'a> Lab<'a> {
         bar.set_message(format!("{name}: booting"));
         self.with_files(&files, (pmu, memory.as_ref()), |guest| {
             let mut take = |words: &[LabWord]| {
-                caches.run(words);
+                let heard = caches.run(words);
                 bar.set_message(format!("{name}: {} million accesses", caches.seen / 1_000_000));
                 bar.tick();
                 recorder.take(words)?;
-                seen.as_mut().map_or(Ok(false), |seen| seen.answer(words, &mut caches))
+                let asked = seen.as_mut().filter(|_| heard.asked > 0);
+                asked.map_or(Ok(()), |seen| seen.update(&mut caches)).map(|()| heard)
             };
             let interrupt = &self.interrupt;
             emulator::watched(&self.found, self.args, self.cpus, guest, interrupt, &mut take)
@@ -370,7 +368,7 @@ impl<'a> Lab<'a> {
             caches.with_tlbs(&self.machine);
         }
         if plan.pmu {
-            caches.with_pmu(&self.machine, emulator::pmu_memory(self.args));
+            caches.with_pmu(&self.machine);
         }
         Ok(caches)
     }
