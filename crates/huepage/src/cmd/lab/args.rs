@@ -146,6 +146,10 @@ pub struct LabRunArgs {
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
 
+    /// Also tell how fast guests were emulated, of which no two runs say the same
+    #[arg(long)]
+    pub speed: bool,
+
     /// Print JSON
     #[arg(long)]
     pub json: bool,

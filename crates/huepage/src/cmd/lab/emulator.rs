@@ -17,6 +17,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::args::LabMachineArgs;
 use super::guest_ram::{GuestRam, low_bytes, node_bytes};
 use super::kernel_image;
+use super::speed::SpeedMeter;
 use crate::exit::{CmdError, ExitCode, bad_file};
 use crate::signals::Interrupt;
 
@@ -270,7 +271,7 @@ fn wait_for(
 /// What takes words, and says what they asked for.
 type Taker<'a> = dyn FnMut(&[LabWord]) -> Result<Heard, CmdError> + 'a;
 
-/// Boots a guest, and runs what it does to memory through caches, until it has ended.
+/// Boots a guest, and runs what it does to memory through caches, until it has ended; how fast that was.
 pub fn watched(
     found: &Ingredients,
     args: &LabMachineArgs,
@@ -278,7 +279,7 @@ pub fn watched(
     files: &GuestFiles<'_>,
     interrupt: &Interrupt,
     take: &mut Taker<'_>,
-) -> Result<(), CmdError> {
+) -> Result<SpeedMeter, CmdError> {
     let console = format!("file:{}", files.console.display());
     let mut command = command(found, args, cpus, files, &console);
     command.arg("-plugin").arg(plugin_option(found, args, files)?);
@@ -290,10 +291,11 @@ pub fn watched(
     // A smaller pipe is slower, and no worse.
     let _ = rustix::pipe::fcntl_setpipe_size(&stream, PIPE);
     let (deadline, answers) = (Instant::now() + LIMIT, running.0.stdin.take());
+    let mut meter = SpeedMeter::of(running.0.id());
     let bytes = vec![0; CHUNK];
-    Stream { stream, answers, interrupt, deadline, bytes, kept: 0 }.drain(take)?;
+    Stream { stream, answers, interrupt, deadline, bytes, kept: 0 }.drain(take, &mut meter)?;
     let status = running.0.wait().map_err(|e| failed(&e.to_string()))?;
-    said.judge(status)
+    said.judge(status).map(|()| meter)
 }
 
 /// What the emulator says on standard error, of which only the last line before its end matters.
@@ -339,7 +341,7 @@ struct Stream<'a> {
 
 impl Stream<'_> {
     /// Gives all words to `take`, until the emulator closes its end.
-    fn drain(&mut self, take: &mut Taker<'_>) -> Result<(), CmdError> {
+    fn drain(&mut self, take: &mut Taker<'_>, meter: &mut SpeedMeter) -> Result<(), CmdError> {
         let mut words = Vec::with_capacity(CHUNK / 8);
         loop {
             let end = self.kept + self.read()?;
@@ -352,7 +354,11 @@ impl Stream<'_> {
             let (from, rest) = (end - rest.len(), rest.len());
             self.bytes.copy_within(from..end, 0);
             self.kept = rest;
+            meter.begin();
             let heard = take(&words)?;
+            if heard.ended {
+                meter.end();
+            }
             if let Some(answers) = &mut self.answers {
                 let answer = answers.write_all(&vec![1; heard.asked]);
                 answer.map_err(|e| failed(&e.to_string()))?;

@@ -15,6 +15,7 @@ mod plan;
 mod recorder;
 mod seen_by_pmu;
 mod show;
+mod speed;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -225,7 +226,8 @@ impl<'a> Lab<'a> {
             let plan = GuestPlan { programs, settle, count, cpus, daemon, pmu, tlbs, whole: false };
             let trace = args.record.as_ref();
             let trace = trace.map(|into| into.join(format!("{}.trace", name.replace(' ', "-"))));
-            let (column, guest) = self.column(name, &plan, (groups, args.pmu), trace)?;
+            let (mut column, guest) = self.column(name, &plan, (groups, args.pmu), trace)?;
+            column.speed = column.speed.filter(|_| args.speed);
             outlived(guest.programs.last().filter(|_| daemon))?;
             kernel = guest.kernel;
             done.push(column);
@@ -342,7 +344,7 @@ impl<'a> Lab<'a> {
         let mut recorder = GuestRecorder::create(trace, name)?;
         let bar = progress::bar(true, None, "{spinner} {msg}");
         bar.set_message(format!("{name}: booting"));
-        self.with_files(&files, (pmu, memory.as_ref()), |guest| {
+        let meter = self.with_files(&files, (pmu, memory.as_ref()), |guest| {
             let mut take = |words: &[LabWord]| {
                 let heard = caches.run(words);
                 bar.set_message(format!("{name}: {} million accesses", caches.seen / 1_000_000));
@@ -357,7 +359,9 @@ impl<'a> Lab<'a> {
         bar.finish_and_clear();
         recorder.finish()?;
         let guest = self.answer()?;
-        Ok((Column::new(name, &self.machine, plan, &guest, &caches), guest))
+        let mut column = Column::new(name, &self.machine, plan, &guest, &caches);
+        column.speed = meter.speed(caches.seen);
+        Ok((column, guest))
     }
 
     /// The caches below a guest, with what else a plan has counted.
