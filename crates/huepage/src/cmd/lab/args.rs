@@ -78,6 +78,11 @@ pub struct LabMachineArgs {
     )]
     pub features: String,
 
+    /// Fill the guest's memory and free every second page of it by chance before anything else runs, so that frames come
+    /// in no order, as on a machine that has run for days. Half of the memory is gone then
+    #[arg(long)]
+    pub scatter: bool,
+
     /// Files or directories to put into the guest, at the same paths
     #[arg(long, value_name = "PATH")]
     pub pack: Vec<PathBuf>,
@@ -102,6 +107,7 @@ impl LabMachineArgs {
             memory: 1 << 30,
             append: String::new(),
             features: String::new(),
+            scatter: false,
             pack,
             deterministic: true,
             fast: false,
@@ -175,6 +181,12 @@ pub enum LabCommand {
     Guest {
         /// The plan.
         plan: PathBuf,
+    },
+    /// Fill memory with a file, and free every second page of that
+    #[command(hide = true)]
+    Scatter {
+        /// The file.
+        file: PathBuf,
     },
     /// Become a program with a number, on a processor
     #[command(hide = true)]

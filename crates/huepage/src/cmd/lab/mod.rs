@@ -13,6 +13,7 @@ mod kernel_image;
 mod outcome;
 mod plan;
 mod recorder;
+mod scatter;
 mod seen_by_pmu;
 mod show;
 mod speed;
@@ -52,6 +53,7 @@ pub fn run(args: &LabArgs) -> Result<u8, CmdError> {
         Some(LabCommand::Boot { script }) => in_lab(args, |lab| lab.boot(script)),
         Some(LabCommand::Shell) => in_lab(args, |lab| lab.shell()),
         Some(LabCommand::Guest { plan }) => guest::run(plan),
+        Some(LabCommand::Scatter { file }) => scatter::fill(file).map(|()| 0),
         Some(LabCommand::As { owner, cpu, command }) => {
             Err(guest::become_program(*owner, *cpu, command))
         }
@@ -144,7 +146,8 @@ impl<'a> Lab<'a> {
         }
         files.file("/init", 0o755, INIT);
         files.file("/etc/passwd", 0o644, USERS);
-        files.file("/lab/job", 0o755, job);
+        let scatter = if self.args.scatter { scatter::JOB } else { "" };
+        files.file("/lab/job", 0o755, format!("{scatter}{job}"));
         described::caches(&self.machine, self.cpus, &mut files);
         if let Some(hash) = described::hash(&self.machine) {
             files.file(described::HASH, 0o444, hash);
