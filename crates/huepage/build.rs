@@ -17,8 +17,9 @@ const PLUGINS: [(&str, &str, &[&str]); 4] = [
     ("qemu-lab", "libhuepage_qemu_lab_3.so", &["--cfg=since_9_0"]),
 ];
 /// What they compile besides.
-const SHARED: [&str; 4] = [
+const SHARED: [&str; 5] = [
     "crates/linux/src/sensors/records",
+    "crates/model/src/guest_places.rs",
     "crates/model/src/lab.rs",
     "crates/model/src/page_tables.rs",
     "crates/model/src/translations.rs",

@@ -9,8 +9,6 @@
 pub mod pmu;
 pub mod tlbs;
 
-use std::ops::Range;
-
 use huepage_model::hint;
 pub use huepage_model::lab::LabWord;
 use huepage_model::lab::{DIGITS_AT, LabMark, OWNER_STRIDE, OWNERS};
@@ -72,6 +70,15 @@ pub struct LevelCounts {
     pub misses: u64,
 }
 
+/// What words asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Heard {
+    /// The last mark has come.
+    pub ended: bool,
+    /// How often a guest wants to know what its PMU has seen, and waits.
+    pub asked: usize,
+}
+
 /// The caches of a machine, fed by an emulator.
 #[derive(Debug)]
 pub struct EmulatedCaches {
@@ -85,8 +92,6 @@ pub struct EmulatedCaches {
     /// Who asked the last level for a line last, by line.
     owners: Vec<u8>,
     turns: Turns,
-    /// The memory of the device that a guest has for its PMU, which goes past the caches; empty: there is none.
-    device: Range<u64>,
     pmu: Option<Box<LabPmu>>,
     tlbs: Option<Box<LabTlbs>>,
     /// Cycles beyond the nearest cache's, by the depth that answers.
@@ -185,7 +190,6 @@ impl EmulatedCaches {
             ways,
             owners: Vec::new(),
             turns: Turns { owner: vec![0; 256], ..Turns::default() },
-            device: 0..0,
             pmu: None,
             tlbs: None,
             stalls: stalls(machine, &data),
@@ -199,28 +203,32 @@ impl EmulatedCaches {
         })
     }
 
-    /// Takes words in their order; whether the last mark has come.
-    pub fn run(&mut self, words: &[LabWord]) -> bool {
-        let mut ended = false;
+    /// Takes words in their order; what those ask for that the caches do not do.
+    pub fn run(&mut self, words: &[LabWord]) -> Heard {
+        let mut heard = Heard::default();
         for (at, &word) in words.iter().enumerate() {
             if let Some(ahead) = words.get(at + AHEAD) {
                 self.expect(*ahead);
             }
             match word.as_mark() {
                 None => self.access(word),
-                Some(mark) => ended |= self.mark(word, mark),
+                Some(mark) => self.mark(word, mark, &mut heard),
             }
         }
-        ended
+        heard
     }
 
-    fn mark(&mut self, word: LabWord, mark: LabMark) -> bool {
+    fn mark(&mut self, word: LabWord, mark: LabMark, heard: &mut Heard) {
         let cpu = word.cpu();
         match mark {
-            LabMark::Start | LabMark::Ask => {}
+            LabMark::Start => {}
+            LabMark::Ask => heard.asked += 1,
             LabMark::TurnPage => self.turns.awaited = Some(cpu),
             LabMark::Begin => self.counted = true,
-            LabMark::End => self.counted = false,
+            LabMark::End => {
+                self.counted = false;
+                heard.ended = true;
+            }
             LabMark::Sampled => {
                 self.pmu.iter_mut().for_each(|pmu| pmu.sample_next(cpu, word.number()));
             }
@@ -233,12 +241,10 @@ impl EmulatedCaches {
                 self.tlbs.iter_mut().for_each(|tlbs| tlbs.told(cpu, mark, word.number()));
             }
         }
-        mark == LabMark::End
     }
 
-    /// The guest has a PMU, and a device for it with memory at these addresses.
-    pub fn with_pmu(&mut self, machine: &Machine, device: Range<u64>) {
-        self.device = device;
+    /// The guest has a PMU.
+    pub fn with_pmu(&mut self, machine: &Machine) {
         self.pmu = Some(Box::new(LabPmu::new(machine)));
     }
 
@@ -265,10 +271,6 @@ impl EmulatedCaches {
     }
 
     fn access(&mut self, word: LabWord) {
-        if self.device.contains(&word.address()) {
-            self.pmu.iter_mut().for_each(|pmu| pmu.passed_by(word.cpu()));
-            return;
-        }
         self.turns.note(word, self.pmu.as_deref_mut());
         self.seen += 1;
         if word.cpu() >= self.ways.len() {

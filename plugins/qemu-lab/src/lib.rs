@@ -6,7 +6,9 @@
 //! streamed before the first mark, and accesses cost nothing until then: blocks translated before have
 //! no call at each access, and one at most themselves (see `turns`). Loaded as `-plugin libhuepage_qemu_lab.so`.
 //!
-//! With `low=N,memory=FILE` it also tells pages by the guest's page tables (see `pages`).
+//! With `nodes=BYTES:BYTES` it is told how much memory each NUMA node of the guest has; what goes to other memory, of
+//! devices, is left out. With `memory=FILE`, once for each node, it also tells pages by the guest's page tables (see
+//! `pages`). `low=N` is how much of the memory is below other things.
 //!
 //! With `sampled=N` it also streams what a PMU is made of (see `pmu`): the guest may ask what that has seen, and waits
 //! until the reader has answered by a byte on standard input.
@@ -16,6 +18,8 @@
 #[path = "../../qemu-trace/src/api.rs"]
 #[allow(dead_code, reason = "the other plugin uses the rest")]
 mod api;
+#[path = "../../../crates/model/src/guest_places.rs"]
+mod guest_places;
 #[path = "../../../crates/model/src/lab.rs"]
 #[allow(dead_code, reason = "the reader uses the rest")]
 mod lab;
@@ -30,18 +34,20 @@ mod turn_page;
 mod turns;
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
+use std::io;
+use std::sync::OnceLock;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
+use guest_places::GuestPlaces;
 use lab::{LabMark, LabWord, MARK_BYTES};
 
 /// Whether blocks that are translated get calls at accesses: from the first mark to the end.
 static WATCHED: AtomicBool = AtomicBool::new(false);
 /// Whether accesses are streamed: until the last mark.
 static STREAMED: AtomicBool = AtomicBool::new(false);
-/// Bytes of the guest's memory below other things; said before what memory that is.
-static LOW: AtomicU64 = AtomicU64::new(0);
+/// Where the guest's memory is, if that was said.
+static PLACES: OnceLock<GuestPlaces> = OnceLock::new();
 /// Our number.
 static ID: AtomicU64 = AtomicU64::new(0);
 
@@ -65,34 +71,69 @@ pub unsafe extern "C" fn qemu_plugin_install(
         eprintln!("huepage: the lab's plugin is for 64-bit x86 machines");
         return 1;
     }
+    let mut asked = Arguments::default();
     for at in 0..usize::try_from(count).unwrap_or(0) {
         // SAFETY: as promised by the caller.
         let argument = unsafe { CStr::from_ptr(*arguments.add(at)) }.to_string_lossy();
-        if let Err(wrong) = obey(&argument) {
+        if let Err(wrong) = asked.obey(&argument) {
             eprintln!("huepage: `{argument}` for the lab's plugin: {wrong}");
             return 1;
         }
+    }
+    // SAFETY: QEMU installs plugins before the guest runs.
+    if let Err(error) = unsafe { asked.begin() } {
+        eprintln!("huepage: the guest's memory for the lab's plugin: {error}");
+        return 1;
     }
     ID.store(id, Relaxed);
     register(id);
     0
 }
 
-/// Does what an argument of the plugin says.
-fn obey(argument: &str) -> Result<(), String> {
-    let (key, value) = argument.split_once('=').ok_or("no value")?;
-    let number = || value.parse::<u64>().map_err(|_| "no number".to_owned());
-    match key {
-        "turns" => turns::set_length(number()?),
-        "sampled" => pmu::begin(number()?),
-        "low" => LOW.store(number()?, Relaxed),
-        // SAFETY: QEMU installs plugins before the guest runs.
-        "memory" => unsafe {
-            pages::begin(value, LOW.load(Relaxed)).map_err(|error| error.to_string())?;
-        },
-        _ => return Err("what is that?".to_owned()),
+/// What arguments say, as far as it is not done at once: of the guest's memory.
+#[derive(Default)]
+struct Arguments {
+    nodes: Vec<u64>,
+    low: u64,
+    /// The emulator says the addresses that the guest has.
+    is_physical: bool,
+    /// The file of each node; none: pages are not told.
+    files: Vec<String>,
+}
+
+impl Arguments {
+    /// Does what an argument of the plugin says, or notes it.
+    fn obey(&mut self, argument: &str) -> Result<(), String> {
+        let (key, value) = argument.split_once('=').ok_or("no value")?;
+        let number = |text: &str| text.parse::<u64>().map_err(|_| "no number".to_owned());
+        match key {
+            "turns" => turns::set_length(number(value)?),
+            "sampled" => pmu::begin(number(value)?),
+            "low" => self.low = number(value)?,
+            "nodes" => self.nodes = value.split(':').map(number).collect::<Result<_, _>>()?,
+            "physical" => self.is_physical = number(value)? != 0,
+            "memory" => self.files.push(value.to_owned()),
+            _ => return Err("what is that?".to_owned()),
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// All has been said.
+    ///
+    /// # Safety
+    /// Nothing of the guest runs yet.
+    unsafe fn begin(self) -> io::Result<()> {
+        let places = GuestPlaces::new(&self.nodes, self.low, self.is_physical);
+        if !self.files.is_empty() {
+            // SAFETY: as promised by the caller.
+            unsafe { pages::begin(&self.files, places.clone())? };
+        }
+        if !self.nodes.is_empty() {
+            // Nobody has set it before.
+            let _ = PLACES.set(places);
+        }
+        Ok(())
+    }
 }
 
 extern "C" fn register(id: api::Id) {
@@ -182,7 +223,9 @@ extern "C" fn accessed(cpu: c_uint, info: api::MemInfo, address: u64, _: *mut c_
         let physical = api::qemu_plugin_hwaddr_phys_addr(hardware);
         (physical, api::qemu_plugin_mem_size_shift(info), api::qemu_plugin_mem_is_store(info))
     };
-    let word = LabWord::access(cpu, physical, size, store, address >> 63 != 0);
+    // Memory of devices is not the guest's.
+    let Some(place) = PLACES.get().and_then(|places| places.of_seen(physical)) else { return };
+    let word = LabWord::access(cpu, place, size, store, address >> 63 != 0);
     turn_page::note(word);
     pages::note(word, address);
     pmu::note(word, address);

@@ -8,13 +8,11 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use crate::guest_places::GuestPlaces;
 use crate::lab::{LabMark, LabPage, LabWord, ROOT_AT};
 use crate::page_tables::{GuestMemory, PAGE_BITS, TableRoot};
 use crate::translations::{ToldPage, Translations};
 use crate::{stream, turn_page, turns};
-
-/// Where memory goes on that does not fit below other things.
-const HIGH: u64 = 4 << 30;
 
 static PAGES: Alone = Alone(UnsafeCell::new(None));
 
@@ -29,39 +27,33 @@ struct Pages {
     all: Translations,
 }
 
-/// The guest's memory.
+/// The guest's memory, a file for each node.
 struct SharedMemory {
-    file: File,
-    bytes: u64,
-    /// Bytes below other things.
-    low: u64,
+    files: Vec<File>,
+    places: GuestPlaces,
 }
 
 impl GuestMemory for SharedMemory {
     fn place(&self, physical: u64) -> Option<u64> {
-        let place = match physical.checked_sub(HIGH) {
-            None => Some(physical).filter(|place| *place < self.low),
-            Some(above) => above.checked_add(self.low),
-        };
-        place.filter(|place| *place < self.bytes)
+        self.places.of_physical(physical)
     }
 
     fn read(&self, place: u64) -> Option<u64> {
+        let (node, at) = self.places.in_node(place)?;
         let mut bytes = [0; 8];
-        self.file.read_exact_at(&mut bytes, place).ok()?;
+        self.files.get(node)?.read_exact_at(&mut bytes, at).ok()?;
         Some(u64::from_le_bytes(bytes))
     }
 }
 
-/// Pages are told. The guest's memory is a file, with so many bytes of it below other things.
+/// Pages are told. The guest's memory is in files, one for each node.
 ///
 /// # Safety
 /// Nothing of the guest runs yet.
-pub unsafe fn begin(path: &str, low: u64) -> io::Result<()> {
-    let file = File::open(path)?;
-    let bytes = file.metadata()?.len();
-    let frames = usize::try_from(bytes >> PAGE_BITS).unwrap_or(0);
-    let memory = SharedMemory { file, bytes, low };
+pub unsafe fn begin(paths: &[String], places: GuestPlaces) -> io::Result<()> {
+    let files = paths.iter().map(File::open).collect::<io::Result<_>>()?;
+    let frames = usize::try_from(places.bytes() >> PAGE_BITS).unwrap_or(0);
+    let memory = SharedMemory { files, places };
     // SAFETY: as promised by the caller; see `Alone`.
     unsafe { *PAGES.0.get() = Some(Pages { memory, all: Translations::new(frames) }) };
     Ok(())

@@ -137,7 +137,7 @@ impl LabShares {
     fn run(&self, case: LabCase, bench: Bench<'_>) -> io::Result<Value> {
         let (kib, shares) = case.programs();
         let own = std::env::current_exe()?;
-        let mut command = bench.huepage.command(["lab", "--json", "--shares", shares]);
+        let mut command = bench.huepage.command(["lab", "--json", "--speed", "--shares", shares]);
         command.arg("--machine").arg(machine(case.machine()));
         self.kernel.iter().for_each(|kernel| _ = command.arg("--kernel").arg(kernel));
         for number in 0..shares.split(',').count() {
@@ -168,6 +168,8 @@ struct Found {
     busy: f64,
     unsettled: Option<String>,
     accesses: f64,
+    /// Millions of accesses in a CPU second of the emulator, in all guests.
+    speed: f64,
 }
 
 impl Found {
@@ -185,7 +187,11 @@ impl Found {
         let evicted =
             |column: usize| over_streams(&columns[column]["evictions"][0], &Value::as_f64);
         let last = victim(1)["levels"].as_array()?.last()?;
+        let sum = |what: &str| -> f64 {
+            columns.iter().filter_map(|column| column["speed"][what].as_f64()).sum()
+        };
         Some(Found {
+            speed: sum("accesses") / sum("emulator_cpu_seconds").max(1e-9) / 1e6,
             misses: [misses(0)?, misses(1)?, misses(2)?],
             missed_beside: last["misses"].as_f64()? / last["requests"].as_f64()?.max(1.0),
             evicted: [evicted(1)?, evicted(2)?],
@@ -224,6 +230,7 @@ impl Found {
             ("busy", round(self.busy)),
             ("million_accesses", round(self.accesses / 1e6)),
             ("cpu_seconds", round(cpu)),
+            ("million_accesses_per_second", round(self.speed)),
         ]);
         if let Some(flaw) = self.flaw() {
             return verdict.miss(format!("{name} says nothing of the shares: {flaw}"));

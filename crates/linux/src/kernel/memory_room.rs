@@ -22,7 +22,7 @@ const NO_LIMIT_BYTES: u64 = 1 << 60;
 type Limited = (PathBuf, bool);
 
 /// Bytes that the machine can give before it swaps, as the kernel estimates; `None` if it does not tell.
-pub(crate) fn available_bytes() -> Option<u64> {
+pub fn available_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)

@@ -15,7 +15,7 @@ pub mod lab_guest;
 pub mod machine;
 pub mod mappers;
 pub(crate) mod mapping;
-pub(crate) mod memory_room;
+pub mod memory_room;
 pub(crate) mod page_cache;
 pub mod page_tables;
 pub mod pmu;

@@ -169,11 +169,6 @@ impl LabPmu {
         self.counts(cpu).into_iter().for_each(|counts| counts.translated += cycles);
     }
 
-    /// An access went past the caches.
-    pub(super) fn passed_by(&mut self, cpu: usize) {
-        self.running[cpu].sampled = None;
-    }
-
     fn row(&self, counts: &Counts) -> ProcessRow {
         let Counts { pid, instructions, accesses, ref found, translated, .. } = *counts;
         let mut row = ProcessRow {

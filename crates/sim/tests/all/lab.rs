@@ -3,7 +3,7 @@
 use huepage_model::lab::{DIGIT_BITS, DIGITS, DIGITS_AT, LabMark, LabWord, OWNER_STRIDE, marked};
 use huepage_model::pmu_file::{self, BYTES, PROCESSES, ProcessRow, SAMPLES, SampleRow};
 use huepage_sim::frames::{Choice, Frames};
-use huepage_sim::lab::{EmulatedCaches, KERNEL, LevelCounts, physical_record};
+use huepage_sim::lab::{EmulatedCaches, Heard, KERNEL, LevelCounts, physical_record};
 use huepage_sim::machine::Machine;
 use huepage_sim::system::System;
 
@@ -92,7 +92,7 @@ fn nothing_counts_before_the_beginning_and_after_the_end() {
     caches.run(&[load(0, 0)]);
     caches.run(&mark(LabMark::Begin));
     caches.run(&[load(0, 0)]);
-    assert!(caches.run(&mark(LabMark::End)));
+    assert!(caches.run(&mark(LabMark::End)).ended);
     caches.run(&[load(0, 64)]);
     let counts = caches.class(0);
     assert_eq!((counts.accesses, counts.levels[0].misses, caches.seen), (1, 0, 3));
@@ -163,10 +163,10 @@ fn process(cpu: u32, pid: u64) -> Vec<LabWord> {
     (0..DIGITS).map(|digit| LabWord::access(cpu, place(digit), 3, true, true)).collect()
 }
 
-/// Caches with a PMU, and a device behind the first megabyte.
+/// Caches with a PMU.
 fn watched() -> EmulatedCaches {
     let mut caches = caches();
-    caches.with_pmu(&Machine::parse(MACHINE).unwrap(), 1 << 20..2 << 20);
+    caches.with_pmu(&Machine::parse(MACHINE).unwrap());
     caches.run(&begin());
     caches
 }
@@ -188,8 +188,9 @@ fn a_pmu_counts_processes_and_samples_loads() {
     let sampled = |cpu, address| LabWord::told(cpu, LabMark::Sampled, address);
     caches.run(&[LabWord::told(0, LabMark::Instructions, 10), turn(0, 1)]);
     caches.run(&[sampled(0, 0x7f00_0040), load(0, 64), load(0, 64), sampled(1, 0x40), load(1, 64)]);
-    // What goes past the caches is neither counted nor sampled, nor what follows in its place.
-    caches.run(&[sampled(0, 0x5000), load(0, 1 << 20), load(0, 128)]);
+    caches.run(&[load(0, 128)]);
+    let asks = [LabWord::mark(0, LabMark::Ask), load(2, 0), LabWord::mark(1, LabMark::Ask)];
+    assert_eq!(caches.run(&asks), Heard { ended: false, asked: 2 });
     caches.run(&[LabWord::told(0, LabMark::Instructions, 5), load(0, 64)]);
     written(&mut caches, &mut file);
     let word = |at: usize| file[at / 8];

@@ -191,7 +191,7 @@ fn pages_are_as_large_as_the_table_says() {
 fn look_ups_belong_to_who_accesses_and_pages_without_a_table_to_nobody() {
     let machine = machine("walk_latency = 30");
     let mut caches = watched(&machine);
-    caches.with_pmu(&machine, 3 << 20..4 << 20);
+    caches.with_pmu(&machine);
     let page = load(0, 0x8000);
     caches.run(&[LabWord::mark(0, LabMark::TurnPage), page]);
     let turn = LabWord::access(0, 0x8000 + OWNER_STRIDE, 3, true, true);

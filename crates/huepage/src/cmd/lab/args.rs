@@ -78,6 +78,11 @@ pub struct LabMachineArgs {
     )]
     pub features: String,
 
+    /// Fill the guest's memory and free every second page of it by chance before anything else runs, so that frames come
+    /// in no order, as on a machine that has run for days. Half of the memory is gone then
+    #[arg(long)]
+    pub scatter: bool,
+
     /// Files or directories to put into the guest, at the same paths
     #[arg(long, value_name = "PATH")]
     pub pack: Vec<PathBuf>,
@@ -102,6 +107,7 @@ impl LabMachineArgs {
             memory: 1 << 30,
             append: String::new(),
             features: String::new(),
+            scatter: false,
             pack,
             deterministic: true,
             fast: false,
@@ -139,12 +145,16 @@ pub struct LabRunArgs {
     /// Give the guests a PMU, as a file that huepage in the guest reads (HUEPAGE_PMU): counts of instructions, misses and
     /// cycles by process, and samples of one load in PERIOD [default: 2000]
     #[arg(long, value_name = "PERIOD", num_args = 0..=1, require_equals = true, default_missing_value = "2000",
-        value_parser = clap::value_parser!(u64).range(1..=1_000_000_000), conflicts_with = "fast")]
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     pub pmu: Option<u64>,
 
     /// Write all accesses of each column into DIR, as a trace for `huepage sim --mapping identity`
     #[arg(long, value_name = "DIR")]
     pub record: Option<PathBuf>,
+
+    /// Also tell how fast guests were emulated, of which no two runs say the same
+    #[arg(long)]
+    pub speed: bool,
 
     /// Print JSON
     #[arg(long)]
@@ -171,6 +181,12 @@ pub enum LabCommand {
     Guest {
         /// The plan.
         plan: PathBuf,
+    },
+    /// Fill memory with a file, and free every second page of that
+    #[command(hide = true)]
+    Scatter {
+        /// The file.
+        file: PathBuf,
     },
     /// Become a program with a number, on a processor
     #[command(hide = true)]

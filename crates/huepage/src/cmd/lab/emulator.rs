@@ -4,7 +4,6 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read, Write};
-use std::ops::Range;
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
@@ -12,13 +11,13 @@ use std::time::{Duration, Instant};
 
 use huepage_linux::inject::launch::relay::own_child;
 use huepage_linux::sensors::records::{LATER, plugin_at, qemu_version};
-use huepage_model::pmu_file::BYTES;
-use huepage_sim::lab::LabWord;
+use huepage_sim::lab::{Heard, LabWord};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::args::LabMachineArgs;
-use super::guest_ram::GuestRam;
+use super::guest_ram::{GuestRam, low_bytes, node_bytes};
 use super::kernel_image;
+use super::speed::SpeedMeter;
 use crate::exit::{CmdError, ExitCode, bad_file};
 use crate::signals::Interrupt;
 
@@ -36,6 +35,8 @@ const KERNEL_LINE: &str = "console=ttyS0 quiet loglevel=1 panic=-1 nokaslr noran
 const ICOUNT: &str = "shift=2,sleep=off";
 /// Accesses after which a processor has to let the next one go on, where they share a thread.
 const TURN: u32 = 4096;
+/// The first emulator whose plugins see the addresses that the guest has.
+const TELLS_PHYSICAL: (u32, u32) = (8, 2);
 /// How long a guest may run, by the clock of the host.
 const LIMIT: Duration = Duration::from_secs(3600);
 /// Bytes that the pipe from the emulator holds.
@@ -112,7 +113,7 @@ pub struct GuestFiles<'a> {
     pub answers: &'a Path,
     /// What its PMU has seen, and how many loads there are for each that it samples, if it has one.
     pub pmu: Option<(&'a Path, u64)>,
-    /// Its memory, where page tables in that are read.
+    /// Its memory, where page tables in that are read, so that others have to open it.
     pub memory: Option<&'a GuestRam>,
 }
 
@@ -138,7 +139,7 @@ fn command(
     command.args(["-seed", "1", "-rtc", "base=2026-01-01,clock=vm"]);
     command.args(["-smp", &format!("{cpus},sockets=1,cores={cpus}")]);
     command.args(["-m", &format!("{}K", args.memory >> 10)]);
-    command.args(nodes(args, cpus));
+    command.args(nodes(args, cpus, files.memory));
     command.args(devices(args, files));
     if args.fast {
         command.args(["-accel", "tcg,thread=multi"]);
@@ -153,7 +154,7 @@ fn command(
 /// Options for what others read and write in the guest: its memory, and the device that is its PMU.
 fn devices(args: &LabMachineArgs, files: &GuestFiles<'_>) -> Vec<OsString> {
     let mut options: Vec<OsString> = Vec::new();
-    if files.pmu.is_some() || files.memory.is_some() {
+    if args.numa == 1 && (files.pmu.is_some() || files.memory.is_some()) {
         // Memory that is made first is where it says it is for plugins.
         let own = own_memory(args, files.memory);
         options.extend(["-object", &own, "-machine", "memory-backend=own"].map(OsString::from));
@@ -169,29 +170,30 @@ fn devices(args: &LabMachineArgs, files: &GuestFiles<'_>) -> Vec<OsString> {
 
 /// The guest's memory, where others have to know where it is.
 fn own_memory(args: &LabMachineArgs, shared: Option<&GuestRam>) -> String {
-    let size = args.memory >> 10;
-    match shared.map(GuestRam::path) {
-        None => format!("memory-backend-ram,id=own,size={size}K"),
-        Some(path) => {
-            let path = path.display();
-            format!("memory-backend-file,id=own,share=on,size={size}K,mem-path={path}")
-        }
+    let bytes = args.memory >> 10 << 10;
+    backend("own", bytes, shared.and_then(|shared| shared.paths().next()))
+}
+
+/// Memory of so many bytes, in a file if others use it.
+fn backend(name: &str, bytes: u64, shared: Option<PathBuf>) -> String {
+    let rest = format!("id={name},size={bytes}");
+    match shared {
+        None => format!("memory-backend-ram,{rest}"),
+        Some(path) => format!("memory-backend-file,{rest},share=on,mem-path={}", path.display()),
     }
 }
 
 /// Options that divide processors and memory among NUMA nodes, if there are several.
-fn nodes(args: &LabMachineArgs, cpus: usize) -> Vec<String> {
+fn nodes(args: &LabMachineArgs, cpus: usize, shared: Option<&GuestRam>) -> Vec<String> {
     let nodes = usize::from(args.numa);
     if nodes == 1 {
         return Vec::new();
     }
-    // The kernel wants whole MiB in each.
-    let mib = |node: u64| (args.memory / nodes as u64 * node) >> 20;
-    let node = |node: usize| {
+    let mut files = shared.into_iter().flat_map(GuestRam::paths);
+    let node = |(node, bytes): (usize, u64)| {
         let (first, end) = (cpus * node / nodes, cpus * (node + 1) / nodes);
         let cpus = if first < end { format!(",cpus={first}-{}", end - 1) } else { String::new() };
-        let size = mib(node as u64 + 1) - mib(node as u64);
-        let memory = format!("memory-backend-ram,id=node{node},size={size}M");
+        let memory = backend(&format!("node{node}"), bytes, files.next());
         [
             "-object".into(),
             memory,
@@ -199,32 +201,29 @@ fn nodes(args: &LabMachineArgs, cpus: usize) -> Vec<String> {
             format!("node,nodeid={node}{cpus},memdev=node{node}"),
         ]
     };
-    (0..nodes).flat_map(node).collect()
-}
-
-/// Where a plugin sees the memory of the device by which a guest has a PMU: behind the guest's own, wherever it is for the
-/// guest. With several nodes it sees other memory there.
-pub fn pmu_memory(args: &LabMachineArgs) -> Range<u64> {
-    let start = args.memory.next_multiple_of(256 << 10);
-    start..start + BYTES as u64
+    node_bytes(args).into_iter().enumerate().flat_map(node).collect()
 }
 
 /// The option that loads the plugin.
-fn with_turns(
-    plugin: PathBuf,
+fn plugin_option(
+    found: &Ingredients,
     args: &LabMachineArgs,
-    pmu: Option<(&Path, u64)>,
-    memory: Option<&GuestRam>,
-) -> OsString {
-    let mut option = plugin.into_os_string();
+    files: &GuestFiles<'_>,
+) -> Result<OsString, CmdError> {
+    let mut option = found.plugin(args.fast)?.into_os_string();
     if !args.fast {
         option.push(format!(",turns={TURN}"));
     }
-    pmu.into_iter().for_each(|(_, period)| option.push(format!(",sampled={period}")));
-    if let Some(memory) = memory {
-        option.push(format!(",low={},memory={}", memory.low, memory.path().display()));
+    let nodes: Vec<String> = node_bytes(args).iter().map(u64::to_string).collect();
+    option.push(format!(",nodes={},low={}", nodes.join(":"), low_bytes(args)));
+    if qemu_version(&found.qemu).is_some_and(|version| version >= TELLS_PHYSICAL) {
+        option.push(",physical=1");
     }
-    option
+    files.pmu.into_iter().for_each(|(_, period)| option.push(format!(",sampled={period}")));
+    for path in files.memory.into_iter().flat_map(GuestRam::paths) {
+        option.push(format!(",memory={}", path.display()));
+    }
+    Ok(option)
 }
 
 /// Boots a guest with the terminal, or what else this process has, as its console.
@@ -237,8 +236,8 @@ pub fn interactive(
 ) -> Result<(), CmdError> {
     let mut command = command(found, args, cpus, files, "stdio");
     // Nothing is counted, but a busy processor leaves others hardly any time without turns.
-    if let (false, Ok(plugin)) = (args.fast, found.plugin(args.fast)) {
-        command.arg("-plugin").arg(with_turns(plugin, args, None, None));
+    if let (false, Ok(plugin)) = (args.fast, plugin_option(found, args, files)) {
+        command.arg("-plugin").arg(plugin);
     }
     let said = QemuLog::of(files);
     let child = command.stderr(said.create()?).spawn();
@@ -269,20 +268,21 @@ fn wait_for(
     }
 }
 
-/// Boots a guest, and runs what it does to memory through caches, until it has ended. What takes it says whether the
-/// guest waits for an answer.
+/// What takes words, and says what they asked for.
+type Taker<'a> = dyn FnMut(&[LabWord]) -> Result<Heard, CmdError> + 'a;
+
+/// Boots a guest, and runs what it does to memory through caches, until it has ended; how fast that was.
 pub fn watched(
     found: &Ingredients,
     args: &LabMachineArgs,
     cpus: usize,
     files: &GuestFiles<'_>,
     interrupt: &Interrupt,
-    take: &mut dyn FnMut(&[LabWord]) -> Result<bool, CmdError>,
-) -> Result<(), CmdError> {
+    take: &mut Taker<'_>,
+) -> Result<SpeedMeter, CmdError> {
     let console = format!("file:{}", files.console.display());
     let mut command = command(found, args, cpus, files, &console);
-    let plugin = with_turns(found.plugin(args.fast)?, args, files.pmu, files.memory);
-    command.arg("-plugin").arg(plugin);
+    command.arg("-plugin").arg(plugin_option(found, args, files)?);
     let said = QemuLog::of(files);
     let answers = if files.pmu.is_some() { Stdio::piped() } else { Stdio::null() };
     let child = command.stdin(answers).stdout(Stdio::piped()).stderr(said.create()?).spawn();
@@ -291,9 +291,11 @@ pub fn watched(
     // A smaller pipe is slower, and no worse.
     let _ = rustix::pipe::fcntl_setpipe_size(&stream, PIPE);
     let (deadline, answers) = (Instant::now() + LIMIT, running.0.stdin.take());
-    Stream { stream, answers, interrupt, deadline, bytes: vec![0; CHUNK], kept: 0 }.drain(take)?;
+    let mut meter = SpeedMeter::of(running.0.id());
+    let bytes = vec![0; CHUNK];
+    Stream { stream, answers, interrupt, deadline, bytes, kept: 0 }.drain(take, &mut meter)?;
     let status = running.0.wait().map_err(|e| failed(&e.to_string()))?;
-    said.judge(status)
+    said.judge(status).map(|()| meter)
 }
 
 /// What the emulator says on standard error, of which only the last line before its end matters.
@@ -339,10 +341,7 @@ struct Stream<'a> {
 
 impl Stream<'_> {
     /// Gives all words to `take`, until the emulator closes its end.
-    fn drain(
-        &mut self,
-        take: &mut dyn FnMut(&[LabWord]) -> Result<bool, CmdError>,
-    ) -> Result<(), CmdError> {
+    fn drain(&mut self, take: &mut Taker<'_>, meter: &mut SpeedMeter) -> Result<(), CmdError> {
         let mut words = Vec::with_capacity(CHUNK / 8);
         loop {
             let end = self.kept + self.read()?;
@@ -355,8 +354,14 @@ impl Stream<'_> {
             let (from, rest) = (end - rest.len(), rest.len());
             self.bytes.copy_within(from..end, 0);
             self.kept = rest;
-            if let (true, Some(answers)) = (take(&words)?, &mut self.answers) {
-                answers.write_all(&[1]).map_err(|e| failed(&e.to_string()))?;
+            meter.begin();
+            let heard = take(&words)?;
+            if heard.ended {
+                meter.end();
+            }
+            if let Some(answers) = &mut self.answers {
+                let answer = answers.write_all(&vec![1; heard.asked]);
+                answer.map_err(|e| failed(&e.to_string()))?;
             }
         }
     }
@@ -401,19 +406,20 @@ mod tests {
     #[test]
     fn nodes_share_processors_and_memory_whole() {
         let args = Cli::parse_from(["lab", "--numa", "2", "--memory", "1G"]).machine;
-        let options = nodes(&args, 3).join(" ");
+        let options = nodes(&args, 3, None).join(" ");
         assert_eq!(
             options,
-            "-object memory-backend-ram,id=node0,size=512M -numa node,nodeid=0,cpus=0-0,memdev=node0 \
-             -object memory-backend-ram,id=node1,size=512M -numa node,nodeid=1,cpus=1-2,memdev=node1"
+            "-object memory-backend-ram,id=node0,size=536870912 -numa node,nodeid=0,cpus=0-0,memdev=node0 \
+             -object memory-backend-ram,id=node1,size=536870912 -numa node,nodeid=1,cpus=1-2,memdev=node1"
         );
+        let shared = GuestRam::create(&args).unwrap();
+        let options = nodes(&args, 3, Some(&shared)).join(" ");
+        for (node, path) in shared.paths().enumerate() {
+            let file =
+                format!("id=node{node},size=536870912,share=on,mem-path={} ", path.display());
+            assert!(options.contains(&file), "{options}");
+        }
         let args = Cli::parse_from(["lab"]).machine;
-        assert!(nodes(&args, 3).is_empty());
-    }
-
-    #[test]
-    fn a_pmu_lies_behind_all_memory() {
-        let args = Cli::parse_from(["lab", "--memory", "3000001K"]).machine;
-        assert_eq!(pmu_memory(&args), 3_000_064 << 10..3_002_112 << 10);
+        assert!(nodes(&args, 3, None).is_empty());
     }
 }

@@ -13,14 +13,17 @@ mod kernel_image;
 mod outcome;
 mod plan;
 mod recorder;
+mod scatter;
 mod seen_by_pmu;
 mod show;
+mod speed;
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use huepage_linux::kernel::machine::KernelRelease;
-use huepage_sim::lab::{EmulatedCaches, LabWord};
+use huepage_sim::lab::EmulatedCaches;
+use huepage_sim::lab::LabWord;
 use huepage_sim::machine::Machine;
 use tempfile::TempDir;
 
@@ -50,6 +53,7 @@ pub fn run(args: &LabArgs) -> Result<u8, CmdError> {
         Some(LabCommand::Boot { script }) => in_lab(args, |lab| lab.boot(script)),
         Some(LabCommand::Shell) => in_lab(args, |lab| lab.shell()),
         Some(LabCommand::Guest { plan }) => guest::run(plan),
+        Some(LabCommand::Scatter { file }) => scatter::fill(file).map(|()| 0),
         Some(LabCommand::As { owner, cpu, command }) => {
             Err(guest::become_program(*owner, *cpu, command))
         }
@@ -142,7 +146,8 @@ impl<'a> Lab<'a> {
         }
         files.file("/init", 0o755, INIT);
         files.file("/etc/passwd", 0o644, USERS);
-        files.file("/lab/job", 0o755, job);
+        let scatter = if self.args.scatter { scatter::JOB } else { "" };
+        files.file("/lab/job", 0o755, format!("{scatter}{job}"));
         described::caches(&self.machine, self.cpus, &mut files);
         if let Some(hash) = described::hash(&self.machine) {
             files.file(described::HASH, 0o444, hash);
@@ -210,7 +215,7 @@ impl<'a> Lab<'a> {
         let programs = self.programs(args)?;
         let groups = args.config.as_deref().map(read).transpose()?;
         let governed = groups.is_some() || programs.iter().any(|program| program.with.is_some());
-        self.check(args, governed)?;
+        self.check(governed)?;
         if let Some(directory) = &args.record {
             fs::create_dir_all(directory).map_err(|e| bad_file(directory, e))?;
         }
@@ -224,7 +229,8 @@ impl<'a> Lab<'a> {
             let plan = GuestPlan { programs, settle, count, cpus, daemon, pmu, tlbs, whole: false };
             let trace = args.record.as_ref();
             let trace = trace.map(|into| into.join(format!("{}.trace", name.replace(' ', "-"))));
-            let (column, guest) = self.column(name, &plan, (groups, args.pmu), trace)?;
+            let (mut column, guest) = self.column(name, &plan, (groups, args.pmu), trace)?;
+            column.speed = column.speed.filter(|_| args.speed);
             outlived(guest.programs.last().filter(|_| daemon))?;
             kernel = guest.kernel;
             done.push(column);
@@ -246,17 +252,13 @@ impl<'a> Lab<'a> {
         Ok(0)
     }
 
-    /// Whether TLBs are counted: the machine has some for data, and one thread emulates all processors, whose memory
-    /// is in one piece.
+    /// Whether TLBs are counted: the machine has some for data, and one thread emulates all processors.
     fn tells_pages(&self) -> bool {
-        !self.machine.tlb_path(false).is_empty() && !self.args.fast && self.args.numa == 1
+        !self.machine.tlb_path(false).is_empty() && !self.args.fast
     }
 
     /// What can be said before anything boots.
-    fn check(&self, args: &LabRunArgs, governed: bool) -> Result<(), CmdError> {
-        if args.pmu.is_some() && self.args.numa > 1 {
-            return Err(usage("a guest with a PMU has one node; leave out --pmu or --numa"));
-        }
+    fn check(&self, governed: bool) -> Result<(), CmdError> {
         // What huepage would say in the guest.
         self.release.as_ref().filter(|_| governed).map_or(Ok(()), check_release)
     }
@@ -345,13 +347,14 @@ impl<'a> Lab<'a> {
         let mut recorder = GuestRecorder::create(trace, name)?;
         let bar = progress::bar(true, None, "{spinner} {msg}");
         bar.set_message(format!("{name}: booting"));
-        self.with_files(&files, (pmu, memory.as_ref()), |guest| {
+        let meter = self.with_files(&files, (pmu, memory.as_ref()), |guest| {
             let mut take = |words: &[LabWord]| {
-                caches.run(words);
+                let heard = caches.run(words);
                 bar.set_message(format!("{name}: {} million accesses", caches.seen / 1_000_000));
                 bar.tick();
                 recorder.take(words)?;
-                seen.as_mut().map_or(Ok(false), |seen| seen.answer(words, &mut caches))
+                let asked = seen.as_mut().filter(|_| heard.asked > 0);
+                asked.map_or(Ok(()), |seen| seen.update(&mut caches)).map(|()| heard)
             };
             let interrupt = &self.interrupt;
             emulator::watched(&self.found, self.args, self.cpus, guest, interrupt, &mut take)
@@ -359,7 +362,9 @@ impl<'a> Lab<'a> {
         bar.finish_and_clear();
         recorder.finish()?;
         let guest = self.answer()?;
-        Ok((Column::new(name, &self.machine, plan, &guest, &caches), guest))
+        let mut column = Column::new(name, &self.machine, plan, &guest, &caches);
+        column.speed = meter.speed(caches.seen);
+        Ok((column, guest))
     }
 
     /// The caches below a guest, with what else a plan has counted.
@@ -370,7 +375,7 @@ impl<'a> Lab<'a> {
             caches.with_tlbs(&self.machine);
         }
         if plan.pmu {
-            caches.with_pmu(&self.machine, emulator::pmu_memory(self.args));
+            caches.with_pmu(&self.machine);
         }
         Ok(caches)
     }

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::guest::SUPERVISORS;
 use super::plan::{GuestPlan, GuestReport, ProgramEnd};
+use super::speed::LabSpeed;
 
 /// Misses per access of the victim below which it is undisturbed.
 const UNDISTURBED: f64 = 0.01;
@@ -36,6 +37,9 @@ pub struct Column {
     pub tlbs: Vec<TlbRow>,
     /// Accesses since then.
     pub accesses: u64,
+    /// How fast it was emulated, if that is asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub speed: Option<LabSpeed>,
 }
 
 /// What a program did while it was counted.
@@ -120,6 +124,7 @@ impl Column {
             caches: totals.collect(),
             tlbs: caches.tlb_totals(),
             accesses: caches.seen,
+            speed: None,
         }
     }
 
@@ -258,6 +263,7 @@ mod tests {
             caches: Vec::new(),
             tlbs: Vec::new(),
             accesses: 0,
+            speed: None,
         }
     }
 

@@ -5,9 +5,8 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use huepage_model::lab::LabMark;
 use huepage_model::pmu_file::BYTES;
-use huepage_sim::lab::{EmulatedCaches, LabWord};
+use huepage_sim::lab::EmulatedCaches;
 
 use crate::exit::{CmdError, bad_file};
 
@@ -28,21 +27,13 @@ impl SeenByPmu {
         Ok(Some(SeenByPmu { path: path.to_owned(), file }))
     }
 
-    /// Brings it up to date if the guest asks; whether it does. Who asks tells no more before he is answered.
-    pub fn answer(
-        &mut self,
-        words: &[LabWord],
-        caches: &mut EmulatedCaches,
-    ) -> Result<bool, CmdError> {
-        let asks = words.last().and_then(|word| word.as_mark()) == Some(LabMark::Ask);
-        if let (true, Some(pmu)) = (asks, caches.pmu()) {
-            let file = &self.file;
-            let written = pmu.write(|at, words| {
-                let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
-                file.write_all_at(&bytes, at as u64)
-            });
-            written.map_err(|e| bad_file(&self.path, e))?;
-        }
-        Ok(asks)
+    /// Brings it up to date. Who asks tells no more before he is answered.
+    pub fn update(&mut self, caches: &mut EmulatedCaches) -> Result<(), CmdError> {
+        let Some(pmu) = caches.pmu() else { return Ok(()) };
+        let written = pmu.write(|at, words| {
+            let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            self.file.write_all_at(&bytes, at as u64)
+        });
+        written.map_err(|e| bad_file(&self.path, e))
     }
 }

@@ -7,7 +7,7 @@ use super::outcome::{Column, LabVerdict, ProgramCounts};
 use crate::html::{self, escaped};
 use crate::style::{self, Style};
 
-/// What is printed as JSON. Nothing in it depends on the host.
+/// What is printed as JSON. Nothing in it depends on the host, but speeds where they are asked for.
 #[derive(Serialize)]
 pub struct LabReport {
     /// The machine's name.
@@ -32,6 +32,7 @@ impl LabReport {
             let name = Style::stdout().bold(&column.name);
             text += &format!("\n{name} ({})\n{}", state(column), misses(column).text());
             text += &format!("\n{EVICTED}\n{}", evictions(column).text());
+            text += &column.speed.map_or(String::new(), |speed| format!("\n{}\n", speed.text()));
         }
         if let Some(verdict) = &self.verdict {
             text += &format!("\n{}\n", verdict.text);
@@ -49,6 +50,8 @@ impl LabReport {
             text += &format!("<h2>{}</h2>\n<p>{}</p>\n", column.name, escaped(&state(column)));
             text += &misses(column).html();
             text += &format!("<p>{EVICTED}</p>\n{}", evictions(column).html());
+            text +=
+                &column.speed.map_or(String::new(), |speed| format!("<p>{}</p>\n", speed.text()));
         }
         html::page(&self.title(), &text)
     }
@@ -145,6 +148,7 @@ mod tests {
     use huepage_sim::lab::WorkCounts;
     use huepage_sim::lab::tlbs::TlbWork;
 
+    use super::super::speed::LabSpeed;
     use super::*;
 
     #[test]
@@ -161,6 +165,13 @@ mod tests {
             pages_moved: Some(77),
             ended_early: None,
         };
+        let speed = LabSpeed {
+            accesses: 30_000_000,
+            seconds: 2.5,
+            emulator_cpu_seconds: 2.0,
+            caches_cpu_seconds: 1.5,
+            accesses_per_second: 15e6,
+        };
         let column = Column {
             name: "alone".to_owned(),
             settle_seconds: 2.0,
@@ -170,6 +181,7 @@ mod tests {
             caches: Vec::new(),
             tlbs: Vec::new(),
             accesses: 0,
+            speed: Some(speed),
         };
         let report = LabReport {
             machine: "m".to_owned(),
@@ -189,6 +201,7 @@ mod tests {
             "55",
             "by a",
             "2.500",
+            "15.0 M accesses/s",
         ] {
             assert!(text.contains(said) && page.contains(said), "{said}: {text}{page}");
         }
