@@ -1,5 +1,7 @@
 //! What a suite gives back: rows for a table, the same as JSON, figures of promises, and what was missed.
 
+use std::fmt::Display;
+
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use serde::Serialize;
 use serde_json::Value;
@@ -121,6 +123,11 @@ impl SuiteVerdict {
         self.missed.push(what);
     }
 
+    /// What came of a part that is measured; where nothing did, that is missed under its name.
+    pub fn attempt<T>(&mut self, part: &str, found: Result<T, impl Display>) -> Option<T> {
+        found.map_err(|error| self.miss(format!("{part}: cannot be measured: {error}"))).ok()
+    }
+
     /// Notes a promise that must hold.
     pub fn require(&mut self, holds: bool, what: impl FnOnce() -> String) {
         if !holds {
@@ -238,6 +245,9 @@ mod tests {
         skipped.skip("xz is not installed");
         assert!(skipped.text().contains("cost: not measured"));
         verdict.require(false, || "xz is slow".to_owned());
+        assert_eq!(verdict.attempt("gcc", Ok::<_, String>(7)), Some(7));
+        assert_eq!(verdict.attempt("gcc", Err::<u8, _>("no luck")), None);
+        assert_eq!(verdict.missed[1], "gcc: cannot be measured: no luck");
         assert!(verdict.text().contains("xz is slow") && !verdict.text().contains("holds"));
     }
 }

@@ -97,16 +97,14 @@ impl Suite for Pollute {
             KERNELS.into_iter().filter(|kernel| !self.search && wanted(&self.only, kernel))
         {
             eprintln!("{kernel} ...");
-            if let Err(error) = bench.kernel(verdict, kernel) {
-                verdict.miss(format!("{kernel}: cannot be measured: {error}"));
-            }
+            let found = bench.kernel(verdict, kernel);
+            verdict.attempt(kernel, found);
         }
         let programs: &[BenchProgram] = if self.search { &STREAMS } else { &PROGRAMS };
         for program in programs.iter().filter(|program| wanted(&self.only, program.name)) {
             eprintln!("{} ...", program.name);
-            if let Err(error) = bench.program(verdict, program) {
-                verdict.miss(format!("{}: cannot be started: {error}", program.name));
-            }
+            let found = bench.program(verdict, program);
+            verdict.attempt(program.name, found);
         }
         let speeds = verdict.column("auto");
         verdict.is_part = !self.only.is_empty();

@@ -40,14 +40,11 @@ impl Suite for Recolour {
             let _noise = Noise::start(load)?;
             let mut all = Vec::new();
             for number in 0..self.slices {
-                match slice(bench.huepage, &options, &storm, 1 + number) {
-                    Ok(slice) => {
-                        verdict
-                            .require(slice.status == 0, || format!("slice {number}: wrong memory"));
-                        all.extend(note(verdict, of, &slice));
-                    }
-                    Err(error) => verdict.miss(format!("slice {number} cannot be run: {error}")),
-                }
+                let name = format!("{of}, slice {number}");
+                let slice = slice(bench.huepage, &options, &storm, 1 + number);
+                let Some(slice) = verdict.attempt(&name, slice) else { continue };
+                verdict.require(slice.status == 0, || format!("{name}: wrong memory"));
+                all.extend(note(verdict, of, &slice));
             }
             verdict.require(!all.is_empty(), || format!("{of}: no page was moved"));
             verdict.figure("P13", of, &all);

@@ -98,13 +98,9 @@ impl Suite for ResidencyAgreement {
                 let bench = Recordings { setting: self, share, huepage, caches: &caches };
                 let rounds: Result<Vec<Round>, String> =
                     (0..self.rounds.max(1)).map(|_| bench.round(name, kib << 10)).collect();
-                match rounds {
-                    Ok(rounds) => {
-                        let agreement = note(verdict, (name, share), &rounds);
-                        promised.extend((share == PROMISED).then_some(agreement));
-                    }
-                    Err(why) => verdict.miss(format!("{name}: {why}")),
-                }
+                let Some(rounds) = verdict.attempt(name, rounds) else { continue };
+                let agreement = note(verdict, (name, share), &rounds);
+                promised.extend((share == PROMISED).then_some(agreement));
             }
         }
         verdict.is_part = promised.len() < WORKLOADS.len();

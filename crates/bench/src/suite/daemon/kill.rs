@@ -45,16 +45,13 @@ impl Suite for DaemonKill {
         while killed < self.times {
             let kills = A_LIFE.min(self.times - killed);
             lives += 1;
-            match life(bench.huepage, &self.colors_from, kills, &mut rng) {
-                Ok(Fate { troubles, again }) => {
-                    right += 2 - troubles.len().min(2);
-                    taken_up += usize::from(again.is_none());
-                    let troubles = troubles.into_iter().chain(again);
-                    troubles.for_each(|what| verdict.miss(format!("life {lives}: {what}")));
-                }
-                Err(error) => verdict.miss(format!("life {lives}: {error}")),
-            }
             killed += kills;
+            let fate = life(bench.huepage, &self.colors_from, kills, &mut rng);
+            let Some(fate) = verdict.attempt(&format!("life {lives}"), fate) else { continue };
+            right += 2 - fate.troubles.len().min(2);
+            taken_up += usize::from(fate.again.is_none());
+            let troubles = fate.troubles.into_iter().chain(fate.again);
+            troubles.for_each(|what| verdict.miss(format!("life {lives}: {what}")));
         }
         verdict.total("daemons killed", killed);
         verdict.total("programs", 2 * lives);

@@ -52,17 +52,13 @@ impl Suite for WarmAdverse {
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         let mut samples = NamedSamples::default();
-        if let Err(error) = random(bench, self, &mut samples) {
-            verdict.miss(format!("random reads cannot be measured: {error}"));
-        }
+        verdict.attempt("random reads", random(bench, self, &mut samples));
         for (what, index, of) in FITTING {
             let Some(kib) = cache_kib(self.cpu, index) else {
                 verdict.skip(format!("{what}: the kernel tells no size of it"));
                 continue;
             };
-            if let Err(error) = repeated(bench, self, &mut samples, (what, kib / of)) {
-                verdict.miss(format!("scans of {what} cannot be measured: {error}"));
-            }
+            verdict.attempt(what, repeated(bench, self, &mut samples, (what, kib / of)));
         }
         samples.rows(verdict, "ns a page");
         figures(verdict, &samples);

@@ -50,9 +50,7 @@ pub fn run(
     effects: &mut PlacingEffects,
 ) {
     let mut samples = NamedSamples::default();
-    if let Err(error) = measure(bench, setting, &mut samples) {
-        verdict.miss(format!("grep cannot be measured: {error}"));
-    }
+    verdict.attempt("grep", measure(bench, setting, &mut samples));
     samples.rows(verdict, "ns (grep: s)");
     for (kib, pause) in setting.hot_kib.iter().flat_map(|kib| PAUSES.map(|pause| (*kib, pause))) {
         compare(verdict, setting, &samples, (kib, pause), effects);

@@ -79,9 +79,8 @@ impl Suite for WarmPlace {
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         for dir in bench.places(&self.on) {
-            if let Err(error) = on(verdict, bench, self, &dir) {
-                verdict.miss(format!("{} cannot be measured: {error}", dir.display()));
-            }
+            let found = on(verdict, bench, self, &dir);
+            verdict.attempt(&dir.to_string_lossy(), found);
         }
         figure(verdict, self.loaded);
         Ok(())

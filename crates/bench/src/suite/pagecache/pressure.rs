@@ -49,14 +49,14 @@ impl Suite for WarmPressure {
                     verdict.skip(format!("no control group: {error}"));
                     break;
                 }
-                Ok(group) => match one(verdict, bench, self, &group, *room) {
-                    Ok(kills) => killed.push(kills as f64),
-                    Err(error) => verdict.miss(format!("{room} MiB of room: {error}")),
-                },
+                Ok(group) => {
+                    let kills = one(verdict, bench, self, &group, *room);
+                    killed.extend(verdict.attempt(&format!("{room} MiB of room"), kills));
+                }
             }
         }
         if killed.len() == self.room_mib.len() {
-            verdict.figure("F11", "", &[killed.iter().sum()]);
+            verdict.figure("F11", "", &[killed.iter().sum::<u64>() as f64]);
         }
         Ok(())
     }

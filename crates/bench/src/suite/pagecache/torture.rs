@@ -93,9 +93,8 @@ impl Suite for WarmTorture {
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         for dir in bench.places(&self.on) {
-            if let Err(error) = on(verdict, bench, self, &dir) {
-                verdict.miss(format!("{}: {error}", dir.display()));
-            }
+            let found = on(verdict, bench, self, &dir);
+            verdict.attempt(&dir.to_string_lossy(), found);
         }
         Ok(())
     }

@@ -97,17 +97,14 @@ impl Suite for SuperpageAgreement {
         }
         let (mut both, mut any) = (0.0, 0.0);
         for (name, mib) in self.workloads() {
-            match compare(name, mib * self.scale, &run, self.seed) {
-                Ok(found) => {
-                    let all = (found[0].blocks.len() + found[1].blocks.len()) as f64;
-                    let share = found[0].agreement(&found[1]);
-                    // |A and B| = share |A or B|, and both together have |A| + |B| blocks.
-                    any += all / (1.0 + share);
-                    both += all * share / (1.0 + share);
-                    note(verdict, name, &found);
-                }
-                Err(why) => verdict.miss(format!("{name}: {why}")),
-            }
+            let found = compare(name, mib * self.scale, &run, self.seed);
+            let Some(found) = verdict.attempt(name, found) else { continue };
+            let all = (found[0].blocks.len() + found[1].blocks.len()) as f64;
+            let share = found[0].agreement(&found[1]);
+            // |A and B| = share |A or B|, and both together have |A| + |B| blocks.
+            any += all / (1.0 + share);
+            both += all * share / (1.0 + share);
+            note(verdict, name, &found);
         }
         let overall = if any > 0.0 { both / any } else { 1.0 };
         verdict.total("TLB entries", run.shape.entries);

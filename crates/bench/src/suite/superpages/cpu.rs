@@ -101,9 +101,9 @@ fn all(verdict: &mut SuiteVerdict, bench: SuperpageBench<'_>, setting: &Superpag
                 verdict.skip(format!("{mib} MiB: only {available} MiB are available"));
                 continue;
             }
-            match runs(bench, setting, pattern, *mib) {
-                Ok(runs) => ends.extend(row(verdict, pattern, *mib, &runs)),
-                Err(error) => verdict.miss(format!("{mib} MiB, {}: {error}", pattern.name())),
+            let name = format!("{mib} MiB, {}", pattern.name());
+            if let Some(runs) = verdict.attempt(&name, runs(bench, setting, pattern, *mib)) {
+                ends.extend(row(verdict, pattern, *mib, &runs));
             }
         }
         figure(verdict, pattern, &ends, setting.mib.len());

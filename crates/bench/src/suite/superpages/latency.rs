@@ -60,20 +60,15 @@ impl Suite for SuperpageLatency {
 
 fn all(verdict: &mut SuiteVerdict, bench: SuperpageBench<'_>, setting: &SuperpageLatency) {
     let (mut times, mut pages) = (NamedSamples::default(), NamedSamples::default());
-    let mut note = |outcome: io::Result<_>| {
-        if let Err(error) = outcome {
-            verdict.miss(format!("cannot be measured: {error}"));
-        }
-    };
     let obstacle = redis::obstacle().filter(|_| setting.redis_mib > 0);
     if setting.redis_mib > 0 && obstacle.is_none() {
         let one = |()| redis_round(bench, setting, &mut times, &mut pages);
-        note(interleaved(setting.rounds, [()], one).map(drop));
+        verdict.attempt("redis", interleaved(setting.rounds, [()], one));
     }
     if setting.seconds > 0.0 {
         let variants = [LargePages::Never, LargePages::Always, LargePages::Huepage];
         let one = |variant| beat(bench, setting, variant, &mut times);
-        note(interleaved(setting.rounds, variants, one).map(drop));
+        verdict.attempt("heartbeat", interleaved(setting.rounds, variants, one));
     }
     if let Some(why) = obstacle {
         verdict.skip(why);
