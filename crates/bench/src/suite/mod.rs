@@ -86,7 +86,7 @@ suites! {
     /// Programs of any user and runtime, by run, attach and daemon
     Anyone(anyone::Anyone),
     /// What a settled group costs redis, PostgreSQL and nginx: requests a second, and their 99th percentile
-    Served(anyone::served::Served),
+    Served(anyone::served::ServiceCost),
     /// Twelve services, outside of containers and in them: by number, schemata, identifier and hook
     Services(anyone::everywhere::Everywhere),
     /// What befalls a program from outside while its pages are moved: limits, stops, debuggers, odd shapes

@@ -23,7 +23,7 @@ const SETTLED: Duration = Duration::from_secs(120);
 
 /// What to measure.
 #[derive(Args, Clone, Debug)]
-pub struct Served {
+pub struct ServiceCost {
     /// Only this service; may be repeated
     #[arg(long)]
     pub only: Vec<String>,
@@ -38,7 +38,7 @@ pub struct Served {
     pub before: u32,
 }
 
-impl Suite for Served {
+impl Suite for ServiceCost {
     const FIGURES: SuiteFigures = &[(
         "P30",
         &[
@@ -108,7 +108,7 @@ impl Matrix<'_> {
     fn served(
         &self,
         service: &Service,
-        setting: &Served,
+        setting: &ServiceCost,
         samples: &mut NamedSamples,
     ) -> io::Result<bool> {
         let place = Place::new(service)?;
@@ -169,7 +169,7 @@ impl Matrix<'_> {
 }
 
 /// One measurement.
-fn measured(place: &Place, setting: &Served) -> io::Result<[f64; 2]> {
+fn measured(place: &Place, setting: &ServiceCost) -> io::Result<[f64; 2]> {
     let mut command = Command::new("taskset");
     command.args(["-c", CPUS[1]]).args(place.words("measure"));
     command.env("BEFORE", setting.before.to_string());
