@@ -72,7 +72,7 @@ pub struct LevelCounts {
 
 /// What words asked for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Heard {
+pub struct LabRequests {
     /// The last mark has come.
     pub ended: bool,
     /// How often a guest wants to know what its PMU has seen, and waits.
@@ -204,8 +204,8 @@ impl EmulatedCaches {
     }
 
     /// Takes words in their order; what those ask for that the caches do not do.
-    pub fn run(&mut self, words: &[LabWord]) -> Heard {
-        let mut heard = Heard::default();
+    pub fn run(&mut self, words: &[LabWord]) -> LabRequests {
+        let mut heard = LabRequests::default();
         for (at, &word) in words.iter().enumerate() {
             if let Some(ahead) = words.get(at + AHEAD) {
                 self.expect(*ahead);
@@ -218,7 +218,7 @@ impl EmulatedCaches {
         heard
     }
 
-    fn mark(&mut self, word: LabWord, mark: LabMark, heard: &mut Heard) {
+    fn mark(&mut self, word: LabWord, mark: LabMark, heard: &mut LabRequests) {
         let cpu = word.cpu();
         match mark {
             LabMark::Start => {}

@@ -82,6 +82,9 @@ struct Effect {
     experiment: Vec<Experiment>,
     /// How many times more cycles an instruction has to take in the lab without what is tried.
     gain: Option<f64>,
+    /// The effect is the share of all that was counted which is saved: the simulator may have nothing left.
+    #[serde(default)]
+    saved: bool,
     /// The paper's figure, and where that is from.
     paper: Option<f64>,
     paper_says: String,
@@ -89,6 +92,25 @@ struct Effect {
 }
 
 impl Effect {
+    /// How large it is: how many times more without what is tried, or the share that is saved.
+    fn size(&self, misses: Misses) -> f64 {
+        if self.saved { 1.0 - misses.0[1] / misses.0[0] } else { misses.ratio() }
+    }
+
+    /// Whether the lab and something else have it as large.
+    fn agrees(&self, lab: Misses, other: Misses) -> bool {
+        (1.0 / AGREED..=AGREED).contains(&(self.size(lab) / self.size(other)))
+    }
+
+    /// Fails where nothing was counted.
+    fn checked(&self, misses: Misses) -> io::Result<Misses> {
+        let least = if self.saved { -1.0 } else { 0.0 };
+        let counted = misses.0[0] > 0.0 && misses.0[1] > least;
+        counted
+            .then_some(misses)
+            .ok_or_else(|| io::Error::other(format!("no {}: {:?}", self.counted.words(), misses.0)))
+    }
+
     /// The machine's description, written into a directory where it is not as it comes.
     fn machine_file(&self, dir: &Path, even: bool) -> io::Result<PathBuf> {
         let path = machine(&format!("{}.toml", self.machine));
@@ -134,7 +156,6 @@ impl Counted {
             Counted::Lines => program["miss_share"].as_f64(),
             Counted::Pages => by_accesses(&program["tlb"]["cycles"], program),
         };
-        let share = share.filter(|share| *share > 0.0);
         share.ok_or_else(|| io::Error::other(format!("no {}: {guest}", self.words())))
     }
 
@@ -144,7 +165,7 @@ impl Counted {
             Counted::Lines => "memory",
             Counted::Pages => "tlb_cycles",
         };
-        by_accesses(&space[what], space).filter(|share| *share > 0.0)
+        by_accesses(&space[what], space)
     }
 }
 
@@ -208,9 +229,9 @@ struct Experiment {
     /// Every latency is a cycle, so that programs are equally fast whatever they miss, as in the lab.
     #[serde(default)]
     even: bool,
+    /// More options.
     #[serde(default)]
-    without: Vec<String>,
-    with: Vec<String>,
+    simulated: Vec<String>,
 }
 
 /// Misses per access, or cycles per instruction, without and with what is tried.
@@ -272,19 +293,14 @@ struct Laboratory<'a> {
 
 impl Laboratory<'_> {
     fn found(&self) -> io::Result<Found> {
-        let Effect { name, without, with, experiment, .. } = self.effect;
+        let Effect { name, experiment, .. } = self.effect;
         progress(&format!("{name}: simulated"));
-        let [simulated, simulated_cycles, simulated_walks] =
-            self.both(&self.file, without, with)?;
-        let own = |own: &Experiment| {
-            let file = self.effect.machine_file(self.bench.dir, own.even)?;
-            let [misses, ..] = self.both(&file, &own.without, &own.with)?;
-            Ok((own.title.clone(), misses))
-        };
-        let experiments = experiment.iter().map(own).collect::<io::Result<_>>()?;
+        let [simulated, simulated_cycles, simulated_walks] = self.both(&self.file, &[])?;
+        let experiments =
+            experiment.iter().map(|one| self.tried(one)).collect::<io::Result<_>>()?;
         progress(&format!("{name}: in the lab"));
         let guests = self.in_lab()?;
-        let [without, with] = guests.each_ref().map(|guest| self.effect.counted.in_lab(guest));
+        let lab = self.misses(&guests)?;
         let flaw = guests.iter().find_map(flaw);
         let [before, after] = guests.each_ref().map(cycles);
         let cycles = before.zip(after).map(|(before, after)| Misses([before, after]));
@@ -293,8 +309,20 @@ impl Laboratory<'_> {
         let walks = walks.map(|walks| [walks, simulated_walks]);
         let walks = walks.filter(|_| matches!(self.effect.counted, Counted::Pages));
         let decided = decided(&guests[1]).or_else(|| built(&guests[1]));
-        let lab = Misses([without?, with?]);
         Ok(Found { lab, cycles, decided, simulated, simulated_cycles, walks, experiments, flaw })
+    }
+
+    /// What an experiment finds.
+    fn tried(&self, experiment: &Experiment) -> io::Result<(String, Misses)> {
+        let file = self.effect.machine_file(self.bench.dir, experiment.even)?;
+        let [misses, ..] = self.both(&file, &experiment.simulated)?;
+        Ok((experiment.title.clone(), misses))
+    }
+
+    /// What is counted of two guests.
+    fn misses(&self, guests: &[Value; 2]) -> io::Result<Misses> {
+        let [without, with] = guests.each_ref().map(|guest| self.effect.counted.in_lab(guest));
+        self.effect.checked(Misses([without?, with?]))
     }
 
     /// What the lab says of two guests, without and with what is tried.
@@ -345,10 +373,14 @@ impl Laboratory<'_> {
         confined.places_in(&said).ok_or_else(|| io::Error::other(format!("no arrays in {said:?}")))
     }
 
-    /// What the first program misses in the simulator, its cycles, and its walks, with some options and with others.
-    fn both(&self, file: &Path, without: &[String], with: &[String]) -> io::Result<[Misses; 3]> {
-        let (without, with) = (self.simulated(file, without)?, self.simulated(file, with)?);
-        Ok([0, 1, 2].map(|what| Misses([without[what], with[what]])))
+    /// What the first program misses in the simulator, its cycles, and its walks, without and with what is tried; with
+    /// more options.
+    fn both(&self, file: &Path, more: &[String]) -> io::Result<[Misses; 3]> {
+        let Effect { without, with, .. } = self.effect;
+        let simulate = |options: &[String]| self.simulated(file, &[options, more].concat());
+        let (without, with) = (simulate(without)?, simulate(with)?);
+        let [misses, cycles, walks] = [0, 1, 2].map(|what| Misses([without[what], with[what]]));
+        Ok([self.effect.checked(misses)?, cycles, walks])
     }
 
     fn simulated(&self, file: &Path, options: &[String]) -> io::Result<[f64; 3]> {
@@ -409,15 +441,15 @@ fn flaw(guest: &Value) -> Option<String> {
 /// A row, and what is missed.
 fn note(effect: &Effect, found: &Found, verdict: &mut SuiteVerdict) {
     let [lab, simulated] = [found.lab, found.simulated];
-    let apart = lab.ratio() / simulated.ratio();
+    let apart = effect.size(lab) / effect.size(simulated);
     verdict.row([
         ("effect", effect.name.as_str().into()),
         ("lab_without", round(lab.0[0])),
         ("lab_with", round(lab.0[1])),
-        ("lab", round(lab.ratio())),
+        ("lab", round(effect.size(lab))),
         ("simulated_without", round(simulated.0[0])),
         ("simulated_with", round(simulated.0[1])),
-        ("simulated", round(simulated.ratio())),
+        ("simulated", round(effect.size(simulated))),
         ("paper", effect.paper.map_or(Value::Null, round)),
         ("lab_over_simulated", round(apart)),
         ("lab_cycles", found.cycles.map_or(Value::Null, |cycles| round(cycles.ratio()))),
@@ -433,14 +465,10 @@ fn note(effect: &Effect, found: &Found, verdict: &mut SuiteVerdict) {
             format!("{name}: {gained:.2} times fewer cycles in the lab, {least} are asked for")
         });
     }
-    let explained = found.experiments.iter().any(|(_, misses)| agrees(lab, *misses));
-    verdict.require(agrees(lab, simulated) || explained, || {
+    let explained = found.experiments.iter().any(|(_, misses)| effect.agrees(lab, *misses));
+    verdict.require(effect.agrees(lab, simulated) || explained, || {
         format!("{name}: lab and simulator differ by {apart:.2}, and no experiment says why")
     });
-}
-
-fn agrees(lab: Misses, other: Misses) -> bool {
-    (1.0 / AGREED..=AGREED).contains(&(lab.ratio() / other.ratio()))
 }
 
 /// The page of what was done, where `only` some effects were asked for, or all.
@@ -448,7 +476,7 @@ fn page(done: &[(Effect, Found)], only: &[String]) -> String {
     let mut text =
         "| | lab | simulated | paper | lab / simulated |\n|---|---:|---:|---:|---:|\n".to_owned();
     for (effect, found) in done {
-        let (lab, simulated) = (found.lab.ratio(), found.simulated.ratio());
+        let (lab, simulated) = (effect.size(found.lab), effect.size(found.simulated));
         let (title, paper, over) = (&effect.title, paper(effect), lab / simulated);
         let _ = writeln!(text, "| {title} | {lab:.2} | {simulated:.2} | {paper} | {over:.2} |");
     }
@@ -484,13 +512,12 @@ fn how(effect: &Effect) -> String {
 /// The part of the page about an effect.
 fn section(effect: &Effect, found: &Found) -> String {
     let Effect { title, about, .. } = effect;
-    let head = head(effect.counted);
+    let head = head(effect);
     let mut text = format!("## {title}\n\n{about}\n\n{}\n{head}\n", how(effect));
-    let more = found.experiments.iter().map(|(title, misses)| (title.as_str(), *misses));
-    for (title, misses) in
-        [("lab", found.lab), ("simulated", found.simulated)].into_iter().chain(more)
-    {
-        text += &line(title, misses, found.lab);
+    text += &line(effect, "lab", found.lab, found.lab);
+    text += &line(effect, "simulated", found.simulated, found.lab);
+    for (title, misses) in &found.experiments {
+        text += &line(effect, title, *misses, found.lab);
     }
     let _ = writeln!(text, "| paper: {} | | | {} | |\n", effect.paper_says, paper(effect));
     if let Some(cycles) = found.cycles {
@@ -519,15 +546,15 @@ fn section(effect: &Effect, found: &Found) -> String {
     text
 }
 
-fn head(counted: Counted) -> String {
-    let what = counted.words();
-    format!("| | {what}, without | with | ratio | lab over it |\n|---|---:|---:|---:|---:|")
+fn head(effect: &Effect) -> String {
+    let (what, size) = (effect.counted.words(), if effect.saved { "saved" } else { "ratio" });
+    format!("| | {what}, without | with | {size} | lab over it |\n|---|---:|---:|---:|---:|")
 }
 
-fn line(title: &str, misses: Misses, lab: Misses) -> String {
-    let (ratio, [without, with]) = (misses.ratio(), misses.0);
-    let over = lab.ratio() / ratio;
-    format!("| {title} | {without:.4} | {with:.4} | {ratio:.2} | {over:.2} |\n")
+fn line(effect: &Effect, title: &str, misses: Misses, lab: Misses) -> String {
+    let (size, [without, with]) = (effect.size(misses), misses.0);
+    let over = effect.size(lab) / size;
+    format!("| {title} | {without:.4} | {with:.4} | {size:.2} | {over:.2} |\n")
 }
 
 /// A run of the lab as it is typed.
@@ -602,6 +629,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_saved_may_be_all_of_it() {
+        let effect = Effect { saved: true, ..effects().remove(0) };
+        assert_eq!(effect.size(Misses([0.4, 0.1])), 0.75);
+        let nothing_left = effect.checked(Misses([0.3, 0.0])).unwrap();
+        assert!(!effect.agrees(Misses([0.4, 0.1]), nothing_left));
+        assert!(effect.agrees(Misses([0.4, 0.05]), Misses([0.3, 0.0])));
+        assert!(effect.checked(Misses([0.0, 0.0])).is_err(), "nothing to save");
+        let counted = Effect { saved: false, ..effect };
+        assert!(counted.checked(Misses([0.3, 0.0])).is_err(), "a ratio of everything");
+    }
+
+    #[test]
     fn a_gain_that_is_asked_for_is_of_cycles_in_the_lab() {
         let missed = |gain| {
             let effect = Effect { gain: Some(gain), ..effects().remove(0) };
@@ -618,7 +657,7 @@ mod tests {
         let guest = |share: f64| serde_json::json!({ "programs": [{ "miss_share": share }, {}] });
         let missed = |guest: &Value| Counted::Lines.in_lab(guest);
         assert_eq!((missed(&guest(0.4)).unwrap(), flaw(&guest(0.4))), (0.4, None));
-        assert!(missed(&guest(0.0)).is_err());
+        assert!(missed(&serde_json::json!({ "programs": [{}] })).is_err());
         let tlb = serde_json::json!({ "cycles": 30, "walks": 5 });
         let program = serde_json::json!({ "accesses": 10, "tlb": tlb, "report": {
             "superpages": { "promoted": 7 }
@@ -665,20 +704,21 @@ mod tests {
             simulated(&serde_json::json!({ "report": report }), counted)
         };
         let lines = Counted::Lines;
-        assert_eq!((of(5, lines), of(0, lines)), (Some([0.1, 1.5, 0.5]), None));
+        assert_eq!((of(5, lines), of(0, lines)), (Some([0.1, 1.5, 0.5]), Some([0.0, 1.5, 0.5])));
         assert_eq!(of(0, Counted::Pages), Some([0.2, 1.5, 0.5]));
     }
 
     #[test]
     fn the_page_has_a_row_and_a_section_for_each_effect() {
-        let why = vec![("another order".to_owned(), Misses([0.3, 0.1]))];
+        let why = || vec![("another order".to_owned(), Misses([0.3, 0.1]))];
         let done: Vec<_> =
-            effects().into_iter().map(|effect| (effect, found([0.6, 0.2], why.clone()))).collect();
+            effects().into_iter().map(|effect| (effect, found([0.6, 0.2], why()))).collect();
         let page = page(&done, &["rocs".to_owned()]);
         assert!(page.contains("`huepage-bench lab-effects --only rocs --markdown "), "{page}");
         assert!(!page.contains(HERE) && page.contains("## What the lab does not show"));
         for (effect, _) in &done {
-            assert!(page.contains(&format!("| {} | 3.00 | 2.00 |", effect.title)), "{page}");
+            let sizes = if effect.saved { "0.67 | 0.50" } else { "3.00 | 2.00" };
+            assert!(page.contains(&format!("| {} | {sizes} |", effect.title)), "{page}");
             assert!(page.contains(&format!("## {}\n", effect.title)), "{page}");
         }
         assert!(page.contains("| another order | 0.3000 | 0.1000 | 3.00 | 1.00 |"), "{page}");

@@ -439,6 +439,43 @@ fn pages_are_as_large_as_the_page_tables_of_the_guest_say() {
     assert!(huge[0] < 0.001 && (huge[1] - 7.0).abs() < 0.1, "{huge:?}");
 }
 
+/// Memory of the second node is where the guest has it: what fits the cache misses nothing, each page is known, and
+/// the PMU counts.
+#[test]
+fn a_guest_of_two_nodes_has_a_pmu_and_tlbs() {
+    let Some(_turn) = booted("a_guest_of_two_nodes_has_a_pmu_and_tlbs") else { return };
+    // The processor of the second node.
+    let chase = format!("{} chase 5120", walks());
+    let two = ["--cpus", "2", "--numa", "2", "--pmu", "--settle", "1s", "--count", "0.05s"];
+    let run = ["--on", "1", &chase, "--speed", "--json"];
+    let output = lab("lab-4-core.toml", &[&two[..], &run].concat());
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let column = |name: &str| figure(&report, &format!("/columns/0/{name}"));
+    let own = |name: &str| column(&format!("programs/0/{name}"));
+    assert!(own("accesses") > 1e5 && own("tlb/unknown") == 0.0, "{report:#}");
+    assert!(own("miss_share") < 0.001 && own("instructions") > own("accesses"), "{report:#}");
+    assert_eq!(column("speed/accesses"), column("accesses"));
+    assert!(column("speed/accesses_per_second") > 1e5, "{report:#}");
+}
+
+#[test]
+fn scattered_memory_is_free_in_single_frames() {
+    let Some(_turn) = booted("scattered_memory_is_free_in_single_frames") else { return };
+    let single = |options: &[&str]| {
+        let script = ["boot", "--", "sed 's/.*zone/zone/' /proc/buddyinfo"];
+        let output = lab("lab-4-core.toml", &[options, &script].concat());
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{text}");
+        let zones = text.lines().filter(|line| line.starts_with("zone"));
+        let first = zones.filter_map(|zone| zone.split_whitespace().nth(2)?.parse::<u32>().ok());
+        first.sum::<u32>()
+    };
+    let [fresh, scattered] = [&[][..], &["--scatter"]].map(single);
+    eprintln!("single frames: {fresh} at first, {scattered} scattered");
+    assert!(fresh < 1000 && scattered > 10_000, "{fresh}, {scattered}");
+}
+
 #[test]
 fn a_run_repeats_to_the_byte() {
     let Some(_turn) = booted("a_run_repeats_to_the_byte") else { return };

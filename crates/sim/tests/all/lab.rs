@@ -3,7 +3,7 @@
 use huepage_model::lab::{DIGIT_BITS, DIGITS, DIGITS_AT, LabMark, LabWord, OWNER_STRIDE, marked};
 use huepage_model::pmu_file::{self, BYTES, PROCESSES, ProcessRow, SAMPLES, SampleRow};
 use huepage_sim::frames::{Choice, Frames};
-use huepage_sim::lab::{EmulatedCaches, Heard, KERNEL, LevelCounts, physical_record};
+use huepage_sim::lab::{EmulatedCaches, KERNEL, LabRequests, LevelCounts, physical_record};
 use huepage_sim::machine::Machine;
 use huepage_sim::system::System;
 
@@ -190,7 +190,7 @@ fn a_pmu_counts_processes_and_samples_loads() {
     caches.run(&[sampled(0, 0x7f00_0040), load(0, 64), load(0, 64), sampled(1, 0x40), load(1, 64)]);
     caches.run(&[load(0, 128)]);
     let asks = [LabWord::mark(0, LabMark::Ask), load(2, 0), LabWord::mark(1, LabMark::Ask)];
-    assert_eq!(caches.run(&asks), Heard { ended: false, asked: 2 });
+    assert_eq!(caches.run(&asks), LabRequests { ended: false, asked: 2 });
     caches.run(&[LabWord::told(0, LabMark::Instructions, 5), load(0, 64)]);
     written(&mut caches, &mut file);
     let word = |at: usize| file[at / 8];

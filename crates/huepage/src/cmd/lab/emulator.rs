@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use huepage_linux::inject::launch::relay::own_child;
 use huepage_linux::sensors::records::{LATER, plugin_at, qemu_version};
-use huepage_sim::lab::{Heard, LabWord};
+use huepage_sim::lab::{LabRequests, LabWord};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::args::LabMachineArgs;
@@ -269,7 +269,7 @@ fn wait_for(
 }
 
 /// What takes words, and says what they asked for.
-type Taker<'a> = dyn FnMut(&[LabWord]) -> Result<Heard, CmdError> + 'a;
+type Taker<'a> = dyn FnMut(&[LabWord]) -> Result<LabRequests, CmdError> + 'a;
 
 /// Boots a guest, and runs what it does to memory through caches, until it has ended; how fast that was.
 pub fn watched(
