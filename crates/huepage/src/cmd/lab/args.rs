@@ -145,7 +145,7 @@ pub struct LabRunArgs {
     /// Give the guests a PMU, as a file that huepage in the guest reads (HUEPAGE_PMU): counts of instructions, misses and
     /// cycles by process, and samples of one load in PERIOD [default: 2000]
     #[arg(long, value_name = "PERIOD", num_args = 0..=1, require_equals = true, default_missing_value = "2000",
-        value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000_000), conflicts_with = "fast")]
     pub pmu: Option<u64>,
 
     /// Write all accesses of each column into DIR, as a trace for `huepage sim --mapping identity`
