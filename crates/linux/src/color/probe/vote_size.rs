@@ -20,6 +20,9 @@ const STREAMED: [(usize, u32, f32); 3] = [(2, 1, 0.8), (3, 1, 0.98), (3, 2, 0.98
 /// The share of a class's pages, beyond that of others, that has to be evicted by what tells one colour from two
 /// that are mixed: of those more evicts either.
 const EVICTS: f32 = 0.4;
+/// Halves of the ways that are streamed for that at first, how often, and the share that is believed to be evicted: of
+/// two colours that are mixed, each is streamed less than it has ways.
+const COMPARED: (usize, u32, f32) = (3, 1, 0.6);
 /// Kinds of weather, by the controls of other classes that a round evicted: few, many, most; and the share
 /// that is believed to be evicted before anything is learnt.
 const WEATHERS: usize = 3;
@@ -57,12 +60,7 @@ pub(crate) struct VoteSize {
 }
 
 impl VoteSize {
-    fn new(
-        params: &ProbeParams,
-        (pages, spread): (usize, usize),
-        (times, passes, own): (usize, u32, f32),
-    ) -> VoteSize {
-        let stream = (params.ways as usize * times).max(8).min(params.stream);
+    fn new((pages, spread): (usize, usize), (stream, passes, own): (usize, u32, f32)) -> VoteSize {
         let weather = EVICTED.map(|other| Likelihood::new(own, other));
         let cost = (spread * stream) as f32 * passes as f32 * LOAD + pages as f32 * TIMED;
         let info = weather[0].info();
@@ -146,10 +144,15 @@ impl VoteSizes {
     pub(super) const LARGEST: usize = BATCHES.len() - 1;
 
     pub(super) fn new(params: &ProbeParams) -> VoteSizes {
+        let ways = params.ways as usize;
+        let streamed = STREAMED
+            .map(|(times, passes, own)| ((ways * times).max(8).min(params.stream), passes, own));
         let all = BATCHES
             .into_iter()
-            .flat_map(|batch| STREAMED.map(|times| VoteSize::new(params, batch, times)));
-        VoteSizes(all.collect())
+            .flat_map(|batch| streamed.map(|stream| VoteSize::new(batch, stream)));
+        let (halves, passes, own) = COMPARED;
+        let compared = VoteSize::new(BATCHES[COMPARE], (ways * halves / 2, passes, own));
+        VoteSizes(all.chain([compared]).collect())
     }
 
     pub(super) fn get(&mut self, size: usize) -> &mut VoteSize {
@@ -182,11 +185,13 @@ impl VoteSizes {
         self.best(batch..batch.max(OF_ONE.min(largest)) + 1, open)
     }
 
-    /// The size to tell whether so many pages are all of the class that is streamed: as little as evicts them.
+    /// The size to tell whether so many pages are all of the class that is streamed: as little as evicts them, less
+    /// than twice the ways at first.
     pub(super) fn to_compare(&self, open: usize) -> usize {
         let first = smallest_for(open).min(COMPARE) * STREAMED.len();
         let evicts = |&size: &usize| self.0[size].weather[0].evicts() > EVICTS;
-        (first..first + STREAMED.len()).find(evicts).unwrap_or(first + STREAMED.len() - 1)
+        let sizes = first..first + STREAMED.len();
+        [self.0.len() - 1].into_iter().chain(sizes.clone()).find(evicts).unwrap_or(sizes.end - 1)
     }
 
     fn best(&self, batches: Range<usize>, open: usize) -> usize {
@@ -244,11 +249,13 @@ mod tests {
     fn one_colour_is_told_from_two_by_as_little_as_evicts() {
         let mut sizes = sizes();
         let stream = |sizes: &VoteSizes| sizes.0[sizes.to_compare(99)].stream;
-        assert_eq!(stream(&sizes), 32);
-        for size in sizes.0.iter_mut().filter(|size| size.stream == 32) {
-            (0..99).for_each(|i| size.weather[0].note(i % 2 == 0, 3));
+        assert_eq!(stream(&sizes), 24, "of two colours 12 lines each, where there are 16 ways");
+        for (evicts_too_little, next) in [(24, 32), (32, 48)] {
+            for size in sizes.0.iter_mut().filter(|size| size.stream == evicts_too_little) {
+                (0..99).for_each(|i| size.weather[0].note(i % 2 == 0, 3));
+            }
+            assert_eq!(stream(&sizes), next);
         }
-        assert_eq!(stream(&sizes), 48);
     }
 
     #[test]
