@@ -1,6 +1,6 @@
 //! The benchmarks: each compares huepage with its promises and says whether they hold.
 //!
-//! A suite gives back a [`SuiteVerdict`](crate::verdict::SuiteVerdict): rows for a table, the same as JSON, and what was missed.
+//! A suite gives back a [`SuiteVerdict`]: rows for a table, the same as JSON, and what was missed.
 //! A suite never stops at the first miss; it stops only when it cannot run at all.
 
 pub mod acts;
