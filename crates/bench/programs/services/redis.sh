@@ -25,9 +25,10 @@ load)
     ;;
 clients) command -v redis-benchmark >/dev/null ;;
 measure)
-    get() { redis-benchmark -p "$PORT" -c 8 -n $((30000 * $1)) -r 100000 -d 100 -t get --csv; }
-    get "$BEFORE" >/dev/null
-    get "$SECONDS_LONG" | awk -F'"' '$2 == "GET" { print $4, $14 }'
+    requests() { redis-benchmark -p "$PORT" -c 8 -n $((30000 * $2)) -r 100000 -d 100 -t "$1" --csv; }
+    # Its own keys, most of which exist then.
+    requests set "$BEFORE" >/dev/null
+    requests get "$SECONDS_LONG" | awk -F'"' '$2 == "GET" { print $4, $14 }'
     ;;
 stop) kill "$LEADER" ;;
 esac

@@ -159,12 +159,19 @@ impl Matrix<'_> {
         found.is_some_and(|(_, share)| share >= COMPLIANT)
     }
 
+    /// Releases all its processes. Of those that come and go some are released already, so that what counts is that
+    /// none is confined after it.
     fn let_go(&self, leader: u32) -> io::Result<()> {
         for pid in members(self, leader, true) {
-            // Processes that come and go are let go already.
             bounded(self.huepage.command(["detach"]).arg(pid.to_string()), LONGEST)?;
         }
-        Ok(())
+        let confined = |pid: &u32| {
+            observe::confined(*pid, &self.huepage.inspect(*pid).unwrap_or_default()).is_some()
+        };
+        match members(self, leader, true).iter().find(|pid| confined(pid)) {
+            Some(pid) => Err(io::Error::other(format!("process {pid} is still confined"))),
+            None => Ok(()),
+        }
     }
 }
 

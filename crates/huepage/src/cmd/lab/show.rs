@@ -165,13 +165,7 @@ mod tests {
             pages_moved: Some(77),
             ended_early: None,
         };
-        let speed = LabSpeed {
-            accesses: 30_000_000,
-            seconds: 2.5,
-            emulator_cpu_seconds: 2.0,
-            caches_cpu_seconds: 1.5,
-            accesses_per_second: 15e6,
-        };
+        let speed = LabSpeed::example();
         let column = Column {
             name: "alone".to_owned(),
             settle_seconds: 2.0,

@@ -91,6 +91,20 @@ impl SpeedMeter {
 }
 
 #[cfg(test)]
+impl LabSpeed {
+    /// Of 30 million accesses.
+    pub fn example() -> LabSpeed {
+        LabSpeed {
+            accesses: 30_000_000,
+            seconds: 2.5,
+            emulator_cpu_seconds: 2.0,
+            caches_cpu_seconds: 1.5,
+            accesses_per_second: 15e6,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -114,13 +128,7 @@ mod tests {
 
     #[test]
     fn a_line_says_it_all() {
-        let speed = LabSpeed {
-            accesses: 30_000_000,
-            seconds: 2.5,
-            emulator_cpu_seconds: 2.0,
-            caches_cpu_seconds: 1.5,
-            accesses_per_second: 15e6,
-        };
+        let speed = LabSpeed::example();
         let text = "emulated at 15.0 M accesses/s: 30.0 M in 2.0 s of CPU time, and 1.5 s for the caches; 2.5 s by the clock";
         assert_eq!(speed.text(), text);
     }
