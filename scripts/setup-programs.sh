@@ -40,6 +40,7 @@ need chromium chromium
 need promtool prometheus
 # Containers, and a program with a userfaultfd of its own.
 need runc runc
+need crun crun
 need podman podman
 need stress-ng stress-ng
 # Services, each with a user of its own, and their clients.

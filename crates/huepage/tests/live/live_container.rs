@@ -32,12 +32,15 @@ const ANSWER: &str = "counts 1 25165824\n";
 const PAGES: u64 = 4096;
 /// An ordinary user and its group.
 const USER: u32 = 65534;
+/// crun starts nothing where both versions of control groups are mounted and the newer has a controller.
+const CRUN: &str = "umount /sys/fs/cgroup/unified 2>/dev/null; exec crun \"$@\"";
 const OWN: &str = "huepage-test-containers";
 /// What packages install for Podman and CRI-O.
 const OCI_HOOK: &str = include_str!("../../../../packaging/oci-hook.json");
 
-/// A container that runc has started, with a computation of known answer as its first process.
+/// A container that a runtime has started, with a computation of known answer as its first process.
 struct Container {
+    runtime: &'static str,
     id: String,
     dir: tempfile::TempDir,
     rootless: bool,
@@ -57,11 +60,16 @@ fn hierarchies() -> Vec<PathBuf> {
 impl Container {
     /// `digit` makes its identifier.
     fn start(digit: &str, rootless: bool) -> Container {
-        Container::start_with(digit, rootless, |_| {})
+        Container::start_with("runc", digit, rootless, |_| {})
     }
 
-    /// The same with a configuration that is changed before.
-    fn start_with(digit: &str, rootless: bool, change: impl FnOnce(&mut Value)) -> Container {
+    /// The same by this runtime, with a configuration that is changed before.
+    fn start_with(
+        runtime: &'static str,
+        digit: &str,
+        rootless: bool,
+        change: impl FnOnce(&mut Value),
+    ) -> Container {
         let id = digit.repeat(64);
         let dir = tempfile::tempdir().unwrap();
         bundle(dir.path());
@@ -92,18 +100,22 @@ impl Container {
         if rootless {
             give_all(dir.path());
         }
-        let mut run = runc(dir.path(), rootless);
+        let mut run = command(runtime, dir.path(), rootless);
         run.args(["run", "--bundle"]).arg(dir.path()).arg(&id);
         run.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = run.spawn().unwrap();
-        Container { id, dir, rootless, child }
+        Container { runtime, id, dir, rootless, child }
     }
 
-    /// The number of its first process, once that runs; else what runc says.
+    fn command(&self) -> Command {
+        command(self.runtime, self.dir.path(), self.rootless)
+    }
+
+    /// The number of its first process, once that runs; else what the runtime says.
     fn pid(&mut self) -> Result<i32, String> {
         let started = Instant::now();
         loop {
-            let state = runc(self.dir.path(), self.rootless).arg("state").arg(&self.id).output();
+            let state = self.command().arg("state").arg(&self.id).output();
             let state: Value = serde_json::from_slice(&state.unwrap().stdout).unwrap_or_default();
             if state["status"] == "running" {
                 return Ok(i32::try_from(state["pid"].as_i64().unwrap()).unwrap());
@@ -121,7 +133,7 @@ impl Container {
     /// Begins another process in it; its number outside.
     fn exec(&self, words: &[&str]) -> i32 {
         let file = self.dir.path().join("exec.pid");
-        let mut exec = runc(self.dir.path(), self.rootless);
+        let mut exec = self.command();
         exec.args(["exec", "--detach", "--pid-file"]).arg(&file).arg(&self.id).args(words);
         let status = exec.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
         assert!(status.unwrap().success());
@@ -130,7 +142,7 @@ impl Container {
 
     /// Tells its first process to end; that one's status, which is 42 for the right answer, and output.
     fn finish(mut self) -> (Option<i32>, String) {
-        let mut kill = runc(self.dir.path(), self.rootless);
+        let mut kill = self.command();
         let told = kill.arg("kill").arg(&self.id).arg("USR1").output().unwrap();
         assert!(told.status.success(), "{told:?}");
         let status = self.child.wait().unwrap().code();
@@ -142,7 +154,7 @@ impl Container {
 
 impl Drop for Container {
     fn drop(&mut self) {
-        let mut delete = runc(self.dir.path(), self.rootless);
+        let mut delete = self.command();
         let _ = delete.args(["delete", "--force"]).arg(&self.id).output();
         let _ = self.child.kill();
         let _ = self.child.wait();
@@ -157,17 +169,17 @@ impl Drop for Container {
     }
 }
 
-/// runc as root or as the user, with its state below a directory.
-fn runc(dir: &Path, rootless: bool) -> Command {
-    let mut command = if rootless {
-        let mut as_user = Command::new("setpriv");
-        let user = USER.to_string();
-        as_user.args(["--reuid", &user, "--regid", &user, "--clear-groups", "runc"]);
-        as_user
-    } else {
-        Command::new("runc")
+/// A runtime as root or as the user, with its state below a directory.
+fn command(runtime: &str, dir: &Path, rootless: bool) -> Command {
+    let user = USER.to_string();
+    let as_user = ["setpriv", "--reuid", &user, "--regid", &user, "--clear-groups", runtime];
+    let words = match runtime {
+        _ if rootless => as_user.map(str::to_owned).to_vec(),
+        "crun" => ["unshare", "--mount", "sh", "-c", CRUN, "crun"].map(str::to_owned).to_vec(),
+        _ => vec![runtime.to_owned()],
     };
-    command.arg("--root").arg(dir.join("state")).env("XDG_RUNTIME_DIR", dir);
+    let mut command = Command::new(&words[0]);
+    command.args(&words[1..]).arg("--root").arg(dir.join("state")).env("XDG_RUNTIME_DIR", dir);
     command
 }
 
@@ -254,18 +266,17 @@ fn status(pid: i32, key: &str) -> String {
     line.trim_start_matches(':').trim().to_owned()
 }
 
-/// The turn of a test that starts containers; none where nothing starts them.
-fn with_runc(test: &str) -> Option<common::Turn> {
+/// The turn of a test that starts containers; none where one of these runtimes is missing.
+fn with_runtimes(test: &str, runtimes: &[&str]) -> Option<common::Turn> {
     let turn = common::live(test)?;
-    if Command::new("runc").arg("--version").output().is_ok() {
-        return Some(turn);
-    }
-    common::skip(test, "no runc here; scripts/setup-programs.sh installs it");
+    let missing = |name: &&&str| Command::new(name).arg("--version").output().is_err();
+    let Some(name) = runtimes.iter().find(missing) else { return Some(turn) };
+    common::skip(test, format!("no {name} here; scripts/setup-programs.sh installs it"));
     None
 }
 
 fn a_container_is_confined(test: &str, digit: &str, rootless: bool) {
-    let Some(_turn) = with_runc(test) else { return };
+    let Some(_turn) = with_runtimes(test, &["runc"]) else { return };
     let mut container = Container::start(digit, rootless);
     let pid = match container.pid() {
         Ok(pid) => pid,
@@ -307,20 +318,25 @@ fn a_container_of_an_ordinary_user_is_confined() {
 #[test]
 fn a_container_whose_configuration_names_a_share_starts_confined() {
     let test = "a_container_whose_configuration_names_a_share_starts_confined";
-    let Some(_turn) = with_runc(test) else { return };
-    let mut container = Container::start_with("c", false, |config| {
-        let words = ["huepage", "oci-hook", "--", "--colors-from", "declared"];
-        let hook = json!({ "path": common::HUEPAGE, "args": words });
-        config["hooks"] = json!({ "poststart": [hook] });
-        config["annotations"] = json!({ "org.huepage.share": "L2:0=1" });
-    });
-    let pid = match container.pid() {
-        Ok(pid) => pid,
-        Err(said) => return common::skip(test, format!("runc starts no container: {said}")),
-    };
-    let found = settled(pid, PAGES);
-    assert_eq!(found["schemata"].as_str(), Some("L2:0=1"), "{found}");
-    assert_eq!(container.finish(), (Some(42), ANSWER.to_owned()));
+    let runtimes = ["runc", "crun"];
+    let Some(_turn) = with_runtimes(test, &runtimes) else { return };
+    for (runtime, digit) in runtimes.into_iter().zip(["c", "d"]) {
+        let mut container = Container::start_with(runtime, digit, false, |config| {
+            let words = ["huepage", "oci-hook", "--", "--colors-from", "declared"];
+            let hook = json!({ "path": common::HUEPAGE, "args": words });
+            config["hooks"] = json!({ "poststart": [hook] });
+            config["annotations"] = json!({ "org.huepage.share": "L2:0=1" });
+        });
+        let pid = match container.pid() {
+            Ok(pid) => pid,
+            Err(said) => {
+                return common::skip(test, format!("{runtime} starts no container: {said}"));
+            }
+        };
+        let found = settled(pid, PAGES);
+        assert_eq!(found["schemata"].as_str(), Some("L2:0=1"), "{runtime}: {found}");
+        assert_eq!(container.finish(), (Some(42), ANSWER.to_owned()), "{runtime}");
+    }
 }
 
 /// Podman with its state below a directory, and with the hook that packages install.
