@@ -229,9 +229,9 @@ struct Experiment {
     /// Every latency is a cycle, so that programs are equally fast whatever they miss, as in the lab.
     #[serde(default)]
     even: bool,
-    /// More options.
-    #[serde(default)]
-    simulated: Vec<String>,
+    /// Options without and with what is tried, in place of the effect's.
+    without: Option<Vec<String>>,
+    with: Option<Vec<String>>,
 }
 
 /// Misses per access, or cycles per instruction, without and with what is tried.
@@ -295,7 +295,8 @@ impl Laboratory<'_> {
     fn found(&self) -> io::Result<Found> {
         let Effect { name, experiment, .. } = self.effect;
         progress(&format!("{name}: simulated"));
-        let [simulated, simulated_cycles, simulated_walks] = self.both(&self.file, &[])?;
+        let [simulated, simulated_cycles, simulated_walks] =
+            self.both(&self.file, &self.effect.without, &self.effect.with)?;
         let experiments =
             experiment.iter().map(|one| self.tried(one)).collect::<io::Result<_>>()?;
         progress(&format!("{name}: in the lab"));
@@ -315,7 +316,10 @@ impl Laboratory<'_> {
     /// What an experiment finds.
     fn tried(&self, experiment: &Experiment) -> io::Result<(String, Misses)> {
         let file = self.effect.machine_file(self.bench.dir, experiment.even)?;
-        let [misses, ..] = self.both(&file, &experiment.simulated)?;
+        let Effect { without, with, .. } = self.effect;
+        let without = experiment.without.as_ref().unwrap_or(without);
+        let with = experiment.with.as_ref().unwrap_or(with);
+        let [misses, ..] = self.both(&file, without, with)?;
         Ok((experiment.title.clone(), misses))
     }
 
@@ -375,10 +379,8 @@ impl Laboratory<'_> {
 
     /// What the first program misses in the simulator, its cycles, and its walks, without and with what is tried; with
     /// more options.
-    fn both(&self, file: &Path, more: &[String]) -> io::Result<[Misses; 3]> {
-        let Effect { without, with, .. } = self.effect;
-        let simulate = |options: &[String]| self.simulated(file, &[options, more].concat());
-        let (without, with) = (simulate(without)?, simulate(with)?);
+    fn both(&self, file: &Path, without: &[String], with: &[String]) -> io::Result<[Misses; 3]> {
+        let (without, with) = (self.simulated(file, without)?, self.simulated(file, with)?);
         let [misses, cycles, walks] = [0, 1, 2].map(|what| Misses([without[what], with[what]]));
         Ok([self.effect.checked(misses)?, cycles, walks])
     }
