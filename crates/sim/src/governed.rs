@@ -44,6 +44,8 @@ pub struct Governed {
     pub experiment: Experiment,
     /// The policy.
     pub policy: Settings,
+    /// Memory gets frames as the experiment says, also where the policy has a way of its own: somebody asked for it.
+    pub as_mapped: bool,
 }
 
 impl Governed {
@@ -59,7 +61,7 @@ impl Governed {
 
     /// Frames reserved in blocks for policies that build in place, unless another way was asked for.
     pub fn reserve(&mut self) {
-        if let Some(order) = self.policy.reserved() {
+        if let Some(order) = self.policy.reserved().filter(|_| !self.as_mapped) {
             self.experiment.mapping = FrameMapping::Reservation(order.clamp(1, 10));
         }
     }
@@ -278,9 +280,11 @@ impl Oversight<'_> {
         }
         let policy: Box<dyn Policy + Send> = match &self.shared {
             Some(shared) => {
-                // Files take frames from the coloured zone, and so does memory.
-                let all = ColorSet::all(system.frames_mut().colors());
-                system.frames_mut().choose_for(space, Choice::Partition(all));
+                if !self.run.as_mapped {
+                    // Files take frames from the coloured zone, and so does memory.
+                    let all = ColorSet::all(system.frames_mut().colors());
+                    system.frames_mut().choose_for(space, Choice::Partition(all));
+                }
                 Box::new(shared.clone())
             }
             None => {

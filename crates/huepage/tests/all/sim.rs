@@ -335,6 +335,18 @@ fn policies_act_and_their_keys_reach_them() {
 }
 
 #[test]
+fn a_mapping_that_is_asked_for_holds_under_a_policy_with_one_of_its_own() {
+    let uneven = |more: &[&str]| {
+        let row = under("srm", "300000", &[&["-w", "gups:size=3M"], more].concat());
+        let pages = row["report"]["spaces"][0]["pages_by_color"].as_array().unwrap();
+        let pages = pages.iter().map(|pages| pages.as_u64().unwrap());
+        pages.clone().max().unwrap() - pages.min().unwrap()
+    };
+    assert!(uneven(&[]) <= 1, "in turns over all colours");
+    assert!(uneven(&["--mapping", "random:1"]) > 4, "by chance");
+}
+
+#[test]
 fn a_policy_that_divides_the_cache_gives_to_who_needs_it() {
     let machine = machine("xeon-e5506.toml");
     let base = ["-w", "gups:size=3M", "-w", "stream:size=64K", "--limit", "2000000", "--json"];

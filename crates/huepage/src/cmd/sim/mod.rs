@@ -224,9 +224,7 @@ fn at_point(
     for (key, value) in point {
         experiment.set(key, value).map_err(|e| usage(&e.to_string()))?;
     }
-    if args.mapping.is_none() {
-        experiment.reserve();
-    }
+    experiment.reserve();
     let seeded = point.iter().any(|(key, _)| key == "seed");
     if seeded && !is_random(experiment.experiment.mapping) {
         return Err(usage(SEED));
@@ -290,11 +288,11 @@ fn governed(args: &SimRunArgs) -> Result<Governed, CmdError> {
         audit: None,
         fragment: args.fragment,
     };
-    Ok(Governed { experiment, policy: policy(args)? })
+    Ok(Governed { experiment, policy: policy(args)?, as_mapped: args.mapping.is_some() })
 }
 
 /// Says that superpages are built in vain.
-fn warn_of_small_tlbs(Governed { experiment, policy }: &Governed) {
+fn warn_of_small_tlbs(Governed { experiment, policy, .. }: &Governed) {
     let large = |tlb: &TlbSpec| tlb.pages.iter().any(|size| size.0 > 4096);
     if policy.entry().family == Family::Superpages && !experiment.machine.tlb.iter().any(large) {
         let (machine, name) = (&experiment.machine.name, policy.name());

@@ -114,8 +114,8 @@ fn simulated(policy: &str, programs: &[u64]) -> Vec<Round> {
     let (mapping, partitions) = (FrameMapping::InOrder, Vec::new());
     let experiment =
         Experiment { machine, level: None, mapping, partitions, audit: None, fragment: 0.0 };
-    let run =
-        Governed { policy: Settings::parse(&format!("{policy},{keys}")).unwrap(), experiment };
+    let policy = Settings::parse(&format!("{policy},{keys}")).unwrap();
+    let run = Governed { policy, experiment, as_mapped: false };
     let (mut system, mut oversight) =
         (run.experiment.build().unwrap(), run.oversight(Vec::new()).unwrap());
     let plan = SchedulePlan { quantum: PERIOD / 4, limit: ACCESSES, ..SchedulePlan::default() };
