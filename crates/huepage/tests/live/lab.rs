@@ -476,6 +476,25 @@ fn scattered_memory_is_free_in_single_frames() {
     assert!(fresh < 1000 && scattered > 10_000, "{fresh}, {scattered}");
 }
 
+/// Frames in order suffice for a program nearly as large as the cache; by chance too many lie in the same sets. So it
+/// is on each processor, as the kernel keeps some free frames ready for each.
+#[test]
+fn scattered_frames_conflict_on_each_processor() {
+    let Some(_turn) = booted("scattered_frames_conflict_on_each_processor") else { return };
+    let chase = format!("{} chase 7168", walks());
+    let misses = |options: &[&str]| {
+        let run = ["--cpus", "2", "--settle", "2s", "--count", "0.1s", "--json"];
+        let output = lab("lab-4-core.toml", &[&run[..], options].concat());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+        figure(&report, "/columns/0/programs/0/miss_share")
+    };
+    let fresh = misses(&["--on", "0", &chase]);
+    let scattered = ["0", "1"].map(|cpu| misses(&["--scatter", "--on", cpu, &chase]));
+    eprintln!("{fresh} of its accesses miss, scattered {scattered:?}");
+    assert!(scattered.iter().all(|&share| share > 0.03 && share > 3.0 * fresh));
+}
+
 #[test]
 fn a_run_repeats_to_the_byte() {
     let Some(_turn) = booted("a_run_repeats_to_the_byte") else { return };

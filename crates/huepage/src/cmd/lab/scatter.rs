@@ -1,11 +1,13 @@
 //! Memory whose free frames come in no order, as on a machine that has run for days: in a guest that has just booted
 //! they lie in large blocks, and a program gets one frame after the other. A file in memory takes most of what is
 //! available, and every second page of it is freed, by chance and in an order by chance, which is the same in each guest.
-//! What is left of the file keeps free frames apart.
+//! What is left of the file keeps free frames apart. Each processor takes and frees a part, as the kernel keeps some
+//! frames ready for each, which would come in order else.
 
 use std::fs::File;
 use std::path::Path;
 
+use huepage_linux::kernel::cpus::{OnCpu, allowed_cpus};
 use huepage_linux::kernel::memory_room::available_bytes;
 use rustix::fs::{FallocateFlags, fallocate};
 use rustix::io::Errno;
@@ -28,10 +30,28 @@ pub fn fill(path: &Path) -> Result<(), CmdError> {
     let pages = available / PAGE * (LEFT - 1) / LEFT;
     let failed = |error: Errno| bad_file(path, error);
     let file = File::create_new(path).map_err(|e| bad_file(path, e))?;
-    fallocate(&file, FallocateFlags::empty(), 0, pages * PAGE).map_err(failed)?;
+    let cpus = allowed_cpus();
+    let part = pages / cpus.len() as u64;
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    let mut freed = every_second(pages).into_iter();
-    freed.try_for_each(|page| fallocate(&file, hole, page * PAGE, PAGE)).map_err(failed)
+    on_each(&cpus, |number| {
+        fallocate(&file, FallocateFlags::empty(), number as u64 * part * PAGE, part * PAGE)
+    })
+    .map_err(failed)?;
+    let freed = every_second(part * cpus.len() as u64);
+    let freed: Vec<&[u64]> = freed.chunks(freed.len().div_ceil(cpus.len()).max(1)).collect();
+    on_each(&cpus[..freed.len()], |number| {
+        let mut freed = freed[number].iter();
+        freed.try_for_each(|page| fallocate(&file, hole, page * PAGE, PAGE))
+    })
+    .map_err(failed)
+}
+
+/// Does something on each processor in turn; it is told the number of that in the row.
+fn on_each(cpus: &[usize], mut work: impl FnMut(usize) -> Result<(), Errno>) -> Result<(), Errno> {
+    cpus.iter().enumerate().try_for_each(|(number, &cpu)| {
+        let _on = OnCpu::new(cpu)?;
+        work(number)
+    })
 }
 
 /// Half of so many pages, by chance and in an order by chance.
