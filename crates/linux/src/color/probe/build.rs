@@ -51,7 +51,8 @@ const EVICT: f32 = 8.0;
 /// Of what speaks for the surest, what has to speak for others: less do pages of two colours, each of which
 /// is streamed too little to evict all.
 const SURE: f32 = 0.4;
-/// A class may have two colours if it has more than so many halves of the median of all.
+/// A class may have two colours if it has more than so many halves of the median of all, and what is left if it has
+/// more than so many of what a colour has in the mean.
 const LARGE: usize = 3;
 /// Pages that may still change their class, of 100, when classes are taken to be right.
 const STRAY: usize = 2;
@@ -222,9 +223,11 @@ impl<'a> Builder<'a> {
         }
         let few = |builder: &Self| builder.rest.len() < builder.least();
         let most_known = self.missing() * 2 <= usize::from(self.params.colors);
-        let searched = self.stuck > SWEEP && most_known;
-        if self.missing() > 0 && (searched || few(self) && !self.dissolve_large()) {
-            self.grow(bench)?;
+        let hidden = few(self) || self.stuck > 1 && most_known;
+        if self.missing() > 0 && !(hidden && self.dissolve_large()) {
+            if few(self) || self.stuck > SWEEP && most_known {
+                self.grow(bench)?;
+            }
             if few(self) && !self.dissolve_large() {
                 self.dissolve_least_sure(bench)?;
             }
@@ -232,13 +235,13 @@ impl<'a> Builder<'a> {
         if self.stuck > GIVE_UP || self.dissolved > DISSOLVED || few(self) || self.missing() == 0 {
             self.draw_pool()?;
         }
-        if self.may_be_one_class() {
-            // Nothing to tell it from: what is left has to be it, but for some strays.
+        let rows = if self.may_be_one_class() { Vec::new() } else { self.regress(bench)? };
+        if rows.is_empty() && self.has_few_left() {
+            // Nothing to tell it from: what is left has to be one colour, but for some strays.
             self.random.shuffle(&mut self.rest);
             self.groups = vec![Group { center: vec![1.0; self.rest.len()], members: 1 }];
             return Ok(());
         }
-        let rows = self.regress(bench)?;
         let chance = (self.rest.len() as f32).sqrt().recip();
         for row in rows {
             let likeness = |group: &Group| similarity(&row, &group.center);
@@ -268,8 +271,12 @@ impl<'a> Builder<'a> {
     /// Whether the pages that are left may all be of the one missing colour. If they were not the last time, they
     /// are searched.
     fn may_be_one_class(&self) -> bool {
-        let few = self.rest.len() * usize::from(self.params.colors) < 2 * self.pool;
-        self.missing() == 1 && few && self.stuck % 2 == 1
+        self.missing() == 1 && self.has_few_left() && self.stuck % 2 == 1
+    }
+
+    /// Whether fewer pages are left than two colours have.
+    fn has_few_left(&self) -> bool {
+        self.rest.len() * usize::from(self.params.colors) * 2 < LARGE * self.pool
     }
 
     /// Adds candidates of no class to the rest until it has enough for the missing colours, of which memory that a
