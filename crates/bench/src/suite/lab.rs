@@ -115,7 +115,7 @@ pub fn target(target: &LabTarget) -> io::Result<()> {
 const OF: &[&str] = &["plain2", "hashed2", "plain4", "hashed4"];
 
 impl Suite for LabShares {
-    const FIGURES: SuiteFigures = &[("L1", OF), ("L2", OF), ("L3", OF)];
+    const FIGURES: SuiteFigures = &[("L1", OF), ("L2", OF), ("L3", OF), ("L5", OF)];
 
     fn measure(&self, bench: Bench<'_>, verdict: &mut SuiteVerdict) -> io::Result<()> {
         for case in chosen(&self.only) {
@@ -235,7 +235,9 @@ impl Found {
         if let Some(flaw) = self.flaw() {
             return verdict.miss(format!("{name} says nothing of the shares: {flaw}"));
         }
-        for (id, figure) in [("L1", percent[2]), ("L2", self.evicted[1]), ("L3", cpu)] {
+        let figures =
+            [("L1", percent[2]), ("L2", self.evicted[1]), ("L3", cpu), ("L5", self.speed)];
+        for (id, figure) in figures {
             verdict.figure(id, &name, &[figure]);
         }
     }

@@ -100,7 +100,7 @@ impl ProbeCost {
         let first = classifier.classify(&mut bench, &pages)?;
         let mut calls = Vec::new();
         for (call, most) in
-            [(usize::MAX, usize::MAX), (CALL, usize::MAX), (64, 4096), (8, 512), (1, 64)]
+            [(usize::MAX, usize::MAX), (CALL, usize::MAX), (64, 4096), (8, 512), (1, 512)]
         {
             let some = &pages[..pages.len().min(most)];
             let (us, found) = sort(&mut classifier, &mut bench, some, call)?;
