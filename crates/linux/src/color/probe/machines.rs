@@ -28,7 +28,7 @@ use Replacement::{Lru, Random, TreePlru};
 type Machine = (f64, Replacement, usize, f64, u16, u32);
 
 /// Each value of each column at least once.
-const MACHINES: [Machine; 10] = [
+const MACHINES: [Machine; 11] = [
     (24.45, Lru, 0, 0.0, 8, 4),
     (36.0, Lru, 90, 10.0, 8, 4),
     (26.0, Lru, 30, 2.0, 16, 20),
@@ -39,6 +39,7 @@ const MACHINES: [Machine; 10] = [
     (36.0, Random, 30, 10.0, 32, 4),
     (26.0, Random, 60, 10.0, 16, 8),
     (1.0, Random, 90, 2.0, 8, 8),
+    (24.45, Random, 0, 2.0, 64, 4),
 ];
 
 fn model((step, replacement, evicted, moves, colors, ways): Machine) -> (ModelBench, ProbeParams) {
