@@ -178,7 +178,7 @@ fn work(args: &SimRunArgs, experiment: &Governed) -> Result<Vec<Work>, CmdError>
         if args.shard.is_some_and(|shard| !shard.has(number)) {
             continue;
         }
-        let experiment = at_point(args, experiment, &point)?;
+        let experiment = at_point(experiment, &point)?;
         let built = experiment.experiment.build().map(drop).and_then(|()| experiment.check());
         built.map_err(|e| usage(&e.to_string()))?;
         work.push((number, point, experiment));
@@ -215,11 +215,7 @@ const fn is_random(mapping: FrameMapping) -> bool {
 }
 
 /// The run at a point of the sweep; how frames are chosen follows the policy as it is there.
-fn at_point(
-    args: &SimRunArgs,
-    experiment: &Governed,
-    point: &[(String, String)],
-) -> Result<Governed, CmdError> {
+fn at_point(experiment: &Governed, point: &[(String, String)]) -> Result<Governed, CmdError> {
     let mut experiment = experiment.clone();
     for (key, value) in point {
         experiment.set(key, value).map_err(|e| usage(&e.to_string()))?;
