@@ -193,6 +193,11 @@ impl<'a> Builder<'a> {
         usize::from(self.params.colors) - self.classes.len()
     }
 
+    /// Whether half of the colours or more have a class.
+    fn knows_most(&self) -> bool {
+        self.missing() * 2 <= usize::from(self.params.colors)
+    }
+
     /// Votes on pages of a group: where neighbours evict most of everything, one says little.
     fn votes(&self) -> u32 {
         VOTES << self.effort()
@@ -222,10 +227,9 @@ impl<'a> Builder<'a> {
             self.drop_twins(bench)?;
         }
         let few = |builder: &Self| builder.rest.len() < builder.least();
-        let most_known = self.missing() * 2 <= usize::from(self.params.colors);
-        let hidden = few(self) || self.stuck > 1 && most_known;
+        let hidden = few(self) || self.stuck > 1 && self.knows_most();
         if self.missing() > 0 && !(hidden && self.dissolve_large()) {
-            if few(self) || self.stuck > SWEEP && most_known {
+            if few(self) || self.stuck > SWEEP && self.knows_most() {
                 self.grow(bench)?;
             }
             if few(self) && !self.dissolve_large() {
@@ -259,7 +263,9 @@ impl<'a> Builder<'a> {
         let needs_whole = self.classes.is_empty() || self.stuck > 1;
         let ways = if needs_whole { &HOW[..] } else { &HOW[..PARTS] };
         let (halves, whole) = ways[(self.turn as usize - 1) % ways.len()];
-        let times = (self.draws + self.stuck / 2).min(LONGEST);
+        // Those among few pages take little.
+        let longer = if self.knows_most() { 2 * self.stuck } else { self.stuck / 2 };
+        let times = (self.draws + longer).min(LONGEST);
         let how = Regression { colors: self.missing().max(2), halves, whole, times };
         let address = |&page: &u32| self.base + u64::from(page) * PAGE_BYTES;
         let addresses: Vec<u64> = self.rest.iter().map(address).collect();
