@@ -274,11 +274,12 @@ fn superpages_that_take_memory_or_do_nothing_are_missed() {
 #[test]
 fn a_lab_that_leaks_or_tells_of_nothing_is_missed() {
     // The victim's misses per access and its lines lost to the stream, in three columns.
-    let said = |columns: [(f64, u32); 3], intensity: f64| {
+    let at_speed = |columns: [(f64, u32); 3], intensity: f64, millions: u32| {
         let column = |(at, (misses, lost)): (usize, (f64, u32))| {
             let intensity = if at == 2 { intensity } else { 1.0 };
             format!(
-                "{{\"accesses\":9,\"evictions\":[[5,{lost},7],[0,0,0],[0,0,0]],\"programs\":[\
+                "{{\"accesses\":9,\"speed\":{{\"accesses\":{millions}000000,\"emulator_cpu_seconds\":1}},\
+                 \"evictions\":[[5,{lost},7],[0,0,0],[0,0,0]],\"programs\":[\
                  {{\"miss_share\":{misses},\"intensity\":1.0,\"levels\":[{{\"requests\":100,\"misses\":{}}}]}},\
                  {{\"intensity\":{intensity}}},{{\"intensity\":3}}]}}",
                 misses * 100.0
@@ -288,10 +289,14 @@ fn a_lab_that_leaks_or_tells_of_nothing_is_missed() {
         let json = format!("{{\"cpus\":2,\"columns\":[{}]}}", columns.join(","));
         run(&format!("#!/bin/sh\necho '{json}'\n"), &["lab", "--only", "plain2"])
     };
+    let said = |columns, intensity| at_speed(columns, intensity, 40);
     let good = [(0.0, 0), (0.99, 900), (0.001, 0)];
     let (output, verdict) = said(good, 1.1);
     assert!(output.status.success(), "{verdict}");
     assert_eq!(verdict["figures"][0]["figure"], 0.1, "{verdict}");
+    assert_eq!(verdict["figures"][3]["figure"], 40.0, "{verdict}");
+    let (_, slow) = at_speed(good, 1.1, 14);
+    assert!(slow["missed"].to_string().contains("L5 plain2: 14 M/s is not >= 15 M/s"), "{slow}");
     let missed = |columns, intensity| said(columns, intensity).1["missed"].to_string();
     assert!(missed([good[0], good[1], (0.02, 0)], 1.0).contains("L1 plain2: 2 % is not < 1 %"));
     assert!(

@@ -187,11 +187,11 @@ impl Found {
         let evicted =
             |column: usize| over_streams(&columns[column]["evictions"][0], &Value::as_f64);
         let last = victim(1)["levels"].as_array()?.last()?;
-        let sum = |what: &str| -> f64 {
-            columns.iter().filter_map(|column| column["speed"][what].as_f64()).sum()
+        let sum = |what: &str| -> Option<f64> {
+            columns.iter().map(|column| column["speed"][what].as_f64()).sum()
         };
         Some(Found {
-            speed: sum("accesses") / sum("emulator_cpu_seconds").max(1e-9) / 1e6,
+            speed: sum("accesses")? / sum("emulator_cpu_seconds")?.max(1e-9) / 1e6,
             misses: [misses(0)?, misses(1)?, misses(2)?],
             missed_beside: last["misses"].as_f64()? / last["requests"].as_f64()?.max(1.0),
             evicted: [evicted(1)?, evicted(2)?],
