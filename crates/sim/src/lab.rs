@@ -30,6 +30,8 @@ const DEPTHS: usize = 9;
 /// Words ahead of an access whose sets are fetched.
 const AHEAD: usize = 12;
 const PAGE: u64 = 4096;
+/// The class of lines that nobody has asked the last level for.
+const NOBODY: u8 = u8::MAX;
 
 /// What is wrong with a machine for this purpose.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -308,7 +310,7 @@ impl EmulatedCaches {
             self.note_owner(class, address);
         }
         if !self.hierarchy.departures().is_empty() {
-            self.note_departures(class);
+            self.note_departures(class, Some(address >> self.last_bits));
         }
     }
 
@@ -332,25 +334,35 @@ impl EmulatedCaches {
             pmu.waited(cpu, cycles);
         }
         if !self.hierarchy.departures().is_empty() {
-            self.note_departures(class);
+            self.note_departures(class, None);
         }
     }
 
     fn note_owner(&mut self, class: usize, address: u64) {
         let line = place(address, self.last_bits);
         if line >= self.owners.len() {
-            self.owners.resize((line + 1).next_power_of_two(), 0);
+            self.owners.resize((line + 1).next_power_of_two(), NOBODY);
         }
         self.owners[line] = class.to_le_bytes()[0];
     }
 
-    /// Counts lines that left the last level, by who had asked for them last.
-    fn note_departures(&mut self, by: usize) {
-        for address in self.hierarchy.departures() {
-            let owner = self.owners.get(place(*address, self.last_bits)).copied().unwrap_or(0);
-            self.evictions[usize::from(owner)][by] += u64::from(self.counted);
+    /// Counts lines that left the last level, by who had asked for them last, for an access by a class to a line. What a
+    /// cache above hands down for that is not the accessor's: its place is taken by who had asked for it.
+    fn note_departures(&mut self, class: usize, asked: Option<u64>) {
+        for departure in self.hierarchy.departures() {
+            let newcomer = Some(departure.newcomer >> self.last_bits);
+            let handed_down = asked.is_some() && newcomer != asked;
+            let by = self.owner(departure.newcomer).filter(|_| handed_down).unwrap_or(class);
+            let owner = self.owner(departure.line).unwrap_or(0);
+            self.evictions[owner][by] += u64::from(self.counted);
         }
         self.hierarchy.forget_departures();
+    }
+
+    /// Who asked the last level for a line last.
+    fn owner(&self, address: u64) -> Option<usize> {
+        let owner = self.owners.get(place(address, self.last_bits))?;
+        (*owner != NOBODY).then_some(usize::from(*owner))
     }
 
     /// What a class did while it was counted.

@@ -2,16 +2,25 @@
 
 use super::{Hierarchy, Path};
 
+/// A line that has left a cache with nothing below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// Its first physical address.
+    pub line: u64,
+    /// A physical address in the line that has its place: the one that was asked for, or one that a cache above
+    /// handed down for that.
+    pub newcomer: u64,
+}
+
 impl Hierarchy {
     /// Logs lines that leave caches with nothing below, or ends that. Paths are then not run level by level.
     pub fn log_departures(&mut self, on: bool) {
         self.logged = on.then(Vec::new);
     }
 
-    /// Lines that have left since they were last forgotten, the oldest first: the first physical
-    /// address of each.
+    /// Lines that have left since they were last forgotten, the oldest first.
     #[inline]
-    pub fn departures(&self) -> &[u64] {
+    pub fn departures(&self) -> &[Departure] {
         self.logged.as_deref().unwrap_or_default()
     }
 

@@ -9,7 +9,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{At, Cache, CacheCounts, CacheEntry, Found, Prefetch, WritePolicy};
+use super::{At, Cache, CacheCounts, CacheEntry, Departure, Found, Prefetch, WritePolicy};
 use crate::record::AccessKind;
 
 /// How a level goes with the levels above it.
@@ -96,8 +96,8 @@ pub struct Hierarchy {
     pub(super) wanted: Vec<u64>,
     /// The cache whose misses are written down, and the first address of each line missed.
     pub(super) watched: Option<(usize, Vec<u64>)>,
-    /// The first address of each line that has left a cache with nothing below it, if asked for.
-    pub(super) logged: Option<Vec<u64>>,
+    /// Lines that have left caches with nothing below them, if asked for.
+    pub(super) logged: Option<Vec<Departure>>,
     extra: u64,
     /// The time in cycles, set by the caller: write buffers go by it.
     pub now: u64,
@@ -378,7 +378,7 @@ impl Hierarchy {
             return self.refuse(number, at.physical, dirty);
         }
         let victim = self.caches[number].fill(at, dirty);
-        self.evict(number, victim);
+        self.evict(number, victim, at.physical);
     }
 
     /// Asks what is below a cache for a line.
@@ -414,8 +414,8 @@ impl Hierarchy {
         Got { depth: 0, dirty }
     }
 
-    /// A line has left a cache: takes it from above where that must be, and hands it down.
-    fn evict(&mut self, number: usize, victim: CacheEntry) {
+    /// A line has left a cache for another one: takes it from above where that must be, and hands it down.
+    fn evict(&mut self, number: usize, victim: CacheEntry, newcomer: u64) {
         if !victim.is_line() {
             return;
         }
@@ -425,7 +425,7 @@ impl Hierarchy {
         let link = &self.links[number];
         let (inclusive, next) = (link.inclusion == Inclusion::Inclusive, link.next);
         if let (Some(logged), None) = (&mut self.logged, next) {
-            logged.push(address);
+            logged.push(Departure { line: address, newcomer });
         }
         if inclusive {
             self.departed.push((victim.line(), bits));
@@ -454,7 +454,7 @@ impl Hierarchy {
         }
         self.caches[number].counts.write_misses += u64::from(dirty);
         let victim = self.caches[number].fill(at, dirty);
-        self.evict(number, victim);
+        self.evict(number, victim, at.physical);
     }
 
     /// A cache does not take a line: writes to it go further down.
@@ -623,7 +623,7 @@ impl Hierarchy {
             prefetcher.unused.insert(line, arrival);
         });
         let victim = cache.fill(at, got.dirty);
-        self.evict(number, victim);
+        self.evict(number, victim, at.physical);
     }
 }
 

@@ -86,6 +86,21 @@ fn evictions_have_a_victim_and_a_culprit() {
 }
 
 #[test]
+fn a_line_that_is_written_back_evicts_for_who_asked_for_it() {
+    let mut caches = caches();
+    caches.run(&begin());
+    let written = LabWord::access(1, 0, 3, true, false);
+    let victims = (1..=4).map(|n| load(0, n << 10));
+    let words: Vec<LabWord> =
+        [turn(1, 3), written, turn(0, 1)].into_iter().chain(victims).collect();
+    caches.run(&words);
+    assert_eq!(caches.evicted(3, 1), 1, "the line is in a nearest cache alone now");
+    // In the same set of the nearest cache and in another one of the last.
+    caches.run(&[turn(1, 2), load(1, 0x200), load(1, 0x600)]);
+    assert_eq!((caches.evicted(1, 3), caches.evicted(1, 2)), (1, 0));
+}
+
+#[test]
 fn nothing_counts_before_the_beginning_and_after_the_end() {
     let mut caches = caches();
     let mark = |mark| [LabWord::mark(0, mark)];
