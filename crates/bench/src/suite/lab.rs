@@ -14,11 +14,10 @@ use serde_json::Value;
 use crate::figures::round;
 use crate::harness::{Bench, Suite, SuiteFigures, chosen, progress, word};
 use crate::launch::bounded;
-use crate::mix::Rng;
 use crate::spec::root;
 use crate::sys::{MappedMemory, children_cpu};
 use crate::verdict::SuiteVerdict;
-use crate::walk::{LINE, link};
+use crate::walk::LINE;
 
 /// Misses of the last level per access of the victim alone, at most: it fits.
 const ALONE: f64 = 0.001;
@@ -70,7 +69,7 @@ impl LabCase {
         match self {
             LabCase::Plain2 => (5120, "75%,25%"),
             LabCase::Hashed2 => (5120, "85%,15%"),
-            LabCase::Plain4 => (2048, "40%,20%,20%,20%"),
+            LabCase::Plain4 => (2560, "49%,17%,17%,17%"),
             LabCase::Hashed4 => (2560, "55%,15%,15%,15%"),
         }
     }
@@ -79,7 +78,7 @@ impl LabCase {
 /// A program of the lab: it runs for ever and reads no clock, whose page all programs have in common.
 #[derive(Args, Clone, Debug)]
 pub struct LabTarget {
-    /// Reads from end to end, in place of walking at random
+    /// Reads from end to end, in place of lines far from each other
     #[arg(long)]
     stream: bool,
     /// Its memory
@@ -87,7 +86,7 @@ pub struct LabTarget {
     kib: usize,
 }
 
-/// Is such a program.
+/// Is such a program. It goes through all of its lines before it comes to one again.
 ///
 /// # Errors
 /// When there is not enough memory.
@@ -95,22 +94,28 @@ pub fn target(target: &LabTarget) -> io::Result<()> {
     let area = MappedMemory::private((target.kib / 4).max(1))?;
     area.advise(0..area.pages(), libc::MADV_NOHUGEPAGE)?;
     let words = area.words();
-    if target.stream {
-        let next = (LINE..words.len()).step_by(LINE).chain([0]);
-        words
-            .iter()
-            .step_by(LINE)
-            .zip(next)
-            .for_each(|(word, next)| word.store(next as u64, Relaxed));
-    } else {
-        link(&area, &mut Rng::with_seed(5));
-    }
+    words.iter().step_by(LINE).for_each(|word| word.store(0, Relaxed));
+    let step = if target.stream { LINE } else { far(words.len() / LINE) * LINE };
     // One access a turn and nothing else in memory: processors of the lab take turns by accesses, so that a
-    // stream that had others besides would leave the victim in peace.
+    // stream that had others besides would leave the victim in peace. No address hangs on what was read before: the
+    // emulator would wait for the memory of the machine below at each, and its speed would be that memory's.
     let mut at = 0;
-    loop {
-        at = usize::try_from(words[at].load(Relaxed)).unwrap_or(0);
+    while words[at].load(Relaxed) == 0 {
+        at += step;
+        at -= if at >= words.len() { words.len() } else { 0 };
     }
+    Err(io::Error::other("its memory holds what it never wrote"))
+}
+
+/// A step through so many lines that comes to all of them, each far from the last.
+fn far(lines: usize) -> usize {
+    let shares_no_factor = |step: &usize| gcd(*step, lines) == 1;
+    // The golden section, so that no few steps in a row lead back to the same place.
+    (lines * 618 / 1000..lines).find(shares_no_factor).unwrap_or(1)
+}
+
+fn gcd(a: usize, b: usize) -> usize {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// What the figures are of.
@@ -241,6 +246,20 @@ impl Found {
             [("L1", percent[2]), ("L2", self.evicted[1]), ("L3", cpu), ("L5", self.speed)];
         for (id, figure) in figures {
             verdict.figure(id, &name, &[figure]);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::far;
+
+    #[test]
+    fn steps_come_to_all_lines() {
+        for lines in [1, 2, 3, 64, 1000, 40960, 81920] {
+            let mut seen = vec![false; lines];
+            (0..lines).for_each(|step| seen[step * far(lines) % lines] = true);
+            assert!(seen.iter().all(|seen| *seen), "{lines}");
         }
     }
 }
