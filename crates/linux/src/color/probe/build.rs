@@ -58,8 +58,10 @@ const LARGE: usize = 3;
 const STRAY: usize = 2;
 /// Times that the pool is sorted by what seems to be all classes.
 const SORTS: u32 = 5;
-/// Candidates that are sorted together to fill classes that have too few pages.
+/// Candidates that are sorted together to fill classes that have too few pages, and how often at most for those that
+/// have enough, but fewer than are worth keeping.
 const MORE: usize = 512;
+const FILLS: usize = 16;
 /// CPU time to sort by suspected classes, per page and pool so far, and for how many pages at least: each class
 /// is streamed however few they are.
 const SORTING: Duration = Duration::from_micros(60);
@@ -552,21 +554,23 @@ impl<'a> Builder<'a> {
         Ok(None)
     }
 
-    /// Adds candidates that were not drawn until every class has enough. `None` if there are too few of one.
+    /// Adds candidates that were not drawn until every class has as many as are worth keeping: one that has just enough
+    /// could not lose a page. Of a rare colour fewer have to do. `None` if there are too few of one.
     fn fill(
         &self,
         bench: &mut dyn TimingBench,
         mut probe: Classifier,
     ) -> Result<Option<ColorClasses>, ProbeError> {
-        let enough = self.params.least_refs();
-        for more in self.candidates[self.pool..].chunks(MORE) {
-            if probe.classes().classes.iter().all(|class| class.len() >= enough) {
-                return Ok(Some(probe.classes().clone()));
+        let (keep, least) = (self.params.keep_refs(), self.params.least_refs());
+        let smallest = |probe: &Classifier| probe.classes().classes.iter().map(Vec::len).min();
+        for (turn, more) in self.candidates[self.pool..].chunks(MORE).enumerate() {
+            let enough = if turn < FILLS { keep } else { least };
+            if smallest(&probe) >= Some(enough) {
+                break;
             }
             probe.add(bench, more)?;
         }
-        let full = probe.classes().classes.iter().all(|class| class.len() >= enough);
-        Ok(full.then(|| probe.classes().clone()))
+        Ok((smallest(&probe) >= Some(least)).then(|| probe.classes().clone()))
     }
 }
 
@@ -599,6 +603,22 @@ mod tests {
     fn builds_geometry(colors: u16, ways: u32) {
         let params = params(colors, ways, 26);
         builds(params, ModelBench::new(&params, Replacement::Lru, BASE));
+    }
+
+    #[test]
+    fn classes_can_lose_pages() {
+        let params = params(16, 16, 26);
+        let mut model = ModelBench::new(&params, Replacement::Lru, BASE);
+        let pages = model.populate(BASE, params.candidates * 8, params.colors);
+        // Of every other colour there is a third as much.
+        for &page in pages.iter().step_by(2) {
+            model.relocate(page, model.color(page) | 1);
+        }
+        let mut all: Vec<u32> = (0..pages.len() as u32).collect();
+        let limit = Duration::from_secs(300);
+        let built = build_classes(&mut model, &params, &mut all, limit).unwrap();
+        let sizes: Vec<usize> = built.classes.iter().map(Vec::len).collect();
+        assert!(sizes.iter().all(|&size| size >= params.keep_refs()), "{sizes:?}");
     }
 
     #[test]

@@ -384,7 +384,7 @@ impl Classifier {
     /// `Stale` if a class has too few pages, and whatever the bench fails of.
     pub fn heal(&mut self, bench: &mut dyn TimingBench) -> Result<usize, ProbeError> {
         let pages: Vec<u32> = self.classes.pages().collect();
-        self.heal_with(bench, &pages, self.classes.params.least_refs(), None)
+        self.heal_with(bench, &pages, self.classes.params.fewest_refs(), None)
     }
 
     /// What so many votes say of the pages (indexes of reference pages) of some lists, by list and class: the
@@ -461,7 +461,7 @@ impl Classifier {
         if undecided * UNDECIDED > pages.len() {
             Ok(0)
         } else {
-            let least = self.classes.params.least_refs();
+            let least = self.classes.params.fewest_refs();
             self.take_classes(pages, &verdicts, least, bench.now())
         }
     }
@@ -808,6 +808,22 @@ mod tests {
             // Windows are so short that few neighbours make a round noisy.
             assert!(evicted < 50 || classifier.stats().noisy > 0, "{evicted} %");
         }
+    }
+
+    #[test]
+    fn a_class_that_has_just_enough_may_lose_pages() {
+        let (mut model, mut classifier) = setup(16, 26);
+        let params = classifier.classes.params;
+        classifier.classes.classes[3].truncate(params.least_refs());
+        for &page in &classifier.classes.classes[3][..4] {
+            model.relocate(BASE + u64::from(page) * 4096, 7);
+        }
+        classifier.heal(&mut model).unwrap();
+        let left = classifier.classes.classes[3].len();
+        assert!((params.fewest_refs()..params.least_refs()).contains(&left), "{left} pages");
+        let pages = model.populate(POOL, 800, 16);
+        let verdicts = classifier.classify(&mut model, &pages).unwrap();
+        assert_eq!(wrong(&model, &pages, &verdicts), (0, 0));
     }
 
     #[test]

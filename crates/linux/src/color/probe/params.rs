@@ -133,12 +133,13 @@ impl ProbeParams {
         (PAGE_BYTES as usize / self.lines()) as u16
     }
 
-    /// Fewest pages that a class needs to stream and to control.
+    /// Fewest pages of a class when it is built: those that are streamed, and those that control.
     pub fn least_refs(&self) -> usize {
         self.stream + self.controls + 1
     }
 
-    /// Fewest pages of a class that sorts others at all: streaming twice the ways evicts half of a set.
+    /// Fewest pages of a class that sorts others at all: streaming twice the ways evicts half of a set. A class that
+    /// loses pages holds until it has fewer.
     pub(crate) fn fewest_refs(&self) -> usize {
         (2 * self.ways as usize).max(8) + self.controls
     }

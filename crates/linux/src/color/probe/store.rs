@@ -348,7 +348,7 @@ impl Header {
         for _ in 0..count {
             let len = words.next()? as usize;
             let class: Vec<u32> = words.by_ref().take(len).collect();
-            if class.len() < len || len < params.least_refs() {
+            if class.len() < len || len < params.fewest_refs() {
                 return None;
             }
             classes.push(class);
