@@ -1,16 +1,6 @@
 //! Which lines leave the last caches before memory: told to who asks whose lines made way for whose.
 
-use super::{Hierarchy, Path};
-
-/// A line that has left a cache with nothing below it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Departure {
-    /// Its first physical address.
-    pub line: u64,
-    /// A physical address in the line that has its place: the one that was asked for, or one that a cache above
-    /// handed down for that.
-    pub newcomer: u64,
-}
+use super::{Departure, Hierarchy, Path};
 
 impl Hierarchy {
     /// Logs lines that leave caches with nothing below, or ends that. Paths are then not run level by level.

@@ -9,8 +9,18 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{At, Cache, CacheCounts, CacheEntry, Departure, Found, Prefetch, WritePolicy};
+use super::{At, Cache, CacheCounts, CacheEntry, Found, Prefetch, WritePolicy};
 use crate::record::AccessKind;
+
+/// A line that has left a cache with nothing below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Departure {
+    /// Its first physical address.
+    pub line: u64,
+    /// A physical address in the line that has its place: the one that was asked for, or one that a cache above
+    /// handed down for that.
+    pub newcomer: u64,
+}
 
 /// How a level goes with the levels above it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

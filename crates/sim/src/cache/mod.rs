@@ -24,8 +24,7 @@ use huepage_color::IndexFunction;
 
 pub use buffer::BufferSpec;
 pub use counts::CacheCounts;
-pub use departures::Departure;
-pub use hierarchy::{Hierarchy, Inclusion, Path};
+pub use hierarchy::{Departure, Hierarchy, Inclusion, Path};
 pub use huepage_model::sets::{self, AccessOutcome, CacheEntry, Replacement, Sets};
 pub use prefetch::{NextLineSpec, Prefetch, StrideSpec};
 
