@@ -89,7 +89,7 @@ pub struct LabTarget {
 /// Is such a program. It goes through all of its lines before it comes to one again.
 ///
 /// # Errors
-/// When there is not enough memory.
+/// When there is not enough memory, or when it does not hold what was written.
 pub fn target(target: &LabTarget) -> io::Result<()> {
     let area = MappedMemory::private((target.kib / 4).max(1))?;
     area.advise(0..area.pages(), libc::MADV_NOHUGEPAGE)?;
