@@ -148,7 +148,7 @@ impl Upkeep {
         if waits && !self.ends_round(now) {
             return None;
         }
-        let cost = (self.cost * FEWEST).max(self.settings.look.as_secs_f64());
+        let cost = self.most();
         if self.credit < cost {
             return None;
         }
@@ -157,20 +157,41 @@ impl Upkeep {
         Some(UpkeepLook { round: self.round, bursts: self.bursts, pages })
     }
 
+    /// How long a member has nothing to look at after pages were found moved, if it has some left in this round;
+    /// `None`: nothing is to be hurried. Members take turns.
+    pub fn hurried(&mut self, id: u64, now: Duration) -> Option<Duration> {
+        self.earn(now);
+        let is_open = self.members.get(&id).is_none_or(|own| self.is_open(own));
+        if !self.moves() || !is_open {
+            return None;
+        }
+        let open = self.members.values().filter(|own| self.is_open(own)).count().max(1);
+        #[expect(clippy::cast_precision_loss, reason = "members of a group")]
+        let turns = (self.most() - self.credit) / self.share * open as f64;
+        Some(Duration::from_secs_f64(turns.max(0.0)))
+    }
+
+    /// Whether a member has pages left in this round.
+    fn is_open(&self, member: &Progress) -> bool {
+        member.round != self.round || member.left > 0
+    }
+
+    /// CPU seconds of a look, for which time is kept.
+    fn most(&self) -> f64 {
+        (self.cost * FEWEST).max(self.settings.look.as_secs_f64())
+    }
+
     /// CPU time that was not used is kept for one look.
     fn earn(&mut self, now: Duration) {
         let since = now.saturating_sub(self.at).as_secs_f64();
-        let most = (self.cost * FEWEST).max(self.settings.look.as_secs_f64());
-        self.credit = (self.credit + since * self.share).min(most);
+        self.credit = (self.credit + since * self.share).min(self.most());
         self.at = now;
     }
 
     /// Begins another round if all who ask have done this one; whether it did.
     fn ends_round(&mut self, now: Duration) -> bool {
         let absent = self.settings.absent;
-        let open = |of: &Progress| {
-            (of.round != self.round || of.left > 0) && now.saturating_sub(of.asked) < absent
-        };
+        let open = |of: &Progress| self.is_open(of) && now.saturating_sub(of.asked) < absent;
         if self.members.values().any(open) {
             return false;
         }
@@ -404,6 +425,28 @@ mod tests {
         model.burst(50);
         let share = model.pass(MINUTE * 2, &[]);
         assert!(share <= 0.02 && model.wrong() == 0, "{share}, {}", model.wrong());
+    }
+
+    #[test]
+    fn who_sleeps_between_looks_is_as_soon_through_as_who_does_not() {
+        let mut model = Model::new(&[65_536, 200]);
+        model.pass(MINUTE * 3, &[]);
+        assert_eq!(model.upkeep.hurried(0, model.now), None, "nothing moves");
+        model.burst(50);
+        let mut next = [model.now; 2];
+        let end = model.now + MINUTE * 3;
+        while model.now < end {
+            for member in [0, 1] {
+                if next[member] > model.now {
+                    continue;
+                }
+                model.look(member);
+                let sleep = model.upkeep.hurried(member as u64, model.now);
+                next[member] = model.now + sleep.unwrap_or(Duration::from_secs(1)).max(STEP);
+            }
+            model.now += STEP;
+        }
+        assert_eq!(model.wrong(), 0);
     }
 
     #[test]

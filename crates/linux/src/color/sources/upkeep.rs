@@ -63,6 +63,11 @@ impl ColorUpkeep {
         lock(&self.upkeep).0.due(id, self.began.elapsed())
     }
 
+    /// How long it may sleep before it has to look, as pages were found moved; `None`: for as long as it likes.
+    pub(crate) fn hurried(&self, id: u64) -> Option<Duration> {
+        lock(&self.upkeep).0.hurried(id, self.began.elapsed())
+    }
+
     /// It has looked.
     pub(crate) fn looked(&self, id: u64, found: Looked) {
         lock(&self.upkeep).0.looked(id, found, self.began.elapsed());

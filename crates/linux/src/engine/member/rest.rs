@@ -54,6 +54,13 @@ impl Resting {
         let Some((room, short)) = &mut self.room else { return false };
         room.left().is_some_and(|bytes| bytes < PAGE_BYTES) != *short
     }
+
+    /// When it has to look whether its colours are still true, as pages were found moved; `None`: when the watch finds
+    /// that it is time.
+    pub fn hurried(&self) -> Option<Duration> {
+        let (upkeep, id) = self.upkeep.as_ref()?;
+        upkeep.hurried(*id)
+    }
 }
 
 /// Whether a member rests.
