@@ -18,7 +18,7 @@ use crate::verdict::SuiteVerdict;
 const MEASURED: usize = 3;
 /// Where the service runs, and where who asks.
 const CPUS: [&str; 2] = ["0", "1"];
-/// Longest wait for its pages to be in their colours.
+/// Longest wait for its pages to be in their colours, and for nothing to be done for it any more.
 const SETTLED: Duration = Duration::from_secs(120);
 
 /// What to measure.
@@ -136,27 +136,28 @@ impl Matrix<'_> {
         Ok(true)
     }
 
-    /// Confines a service to half of the colours, and waits until its pages are there.
+    /// Confines a service to half of the colours, and waits until its pages are there and it rests.
     fn settle(&self, leader: u32) -> io::Result<()> {
         let mut attach = self.huepage.command(["attach", "--quiet", "--share", "50%"]);
         bounded(attach.args(self.with).arg(leader.to_string()), LONGEST)?
             .done()
             .map_err(io::Error::other)?;
         let started = Instant::now();
-        while !members(self, leader, true).into_iter().all(|pid| self.is_inside(pid)) {
+        while !members(self, leader, true).into_iter().all(|pid| self.is_settled(pid)) {
             if started.elapsed() > SETTLED {
-                return Err(io::Error::other(format!(
-                    "its pages are not inside after {SETTLED:?}"
-                )));
+                return Err(io::Error::other(format!("it has not settled after {SETTLED:?}")));
             }
             std::thread::sleep(Duration::from_millis(200));
         }
         Ok(())
     }
 
-    fn is_inside(&self, pid: u32) -> bool {
-        let found = observe::confined(pid, &self.huepage.inspect(pid).unwrap_or_default());
+    /// Whether its pages are inside, and its supervisor has nothing to do for it.
+    fn is_settled(&self, pid: u32) -> bool {
+        let inspection = self.huepage.inspect(pid).unwrap_or_default();
+        let found = observe::confined(pid, &inspection);
         found.is_some_and(|(_, share)| share >= COMPLIANT)
+            && inspection["engine"]["resting"] == true
     }
 
     /// Releases all its processes. Of those that come and go some are released already, so that what counts is that
