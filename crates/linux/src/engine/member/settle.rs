@@ -136,7 +136,8 @@ impl Member {
         };
         let audits = self.policy.next_attempt();
         let longest = audits.map_or(Duration::MAX, |audits| self.settling.pace.longest() * audits);
-        let longest = resting.hurried().map_or(longest, |time| time.clamp(PAUSE_LONGEST, longest));
+        let longest =
+            resting.hurried().map_or(longest, |time| time.max(PAUSE_LONGEST).min(longest));
         *self.settling.rest.lock() = Some(resting);
         self.agent.ring_at_faults(true);
         if self.agent.counts().faults == faults {
