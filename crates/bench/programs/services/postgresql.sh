@@ -27,13 +27,24 @@ SQL
     ;;
 clients) [ -x "$bin/pgbench" ] ;;
 measure)
-    # Only what ended in the last seconds counts: each client has a new process at first.
-    from=$(($(date +%s) + BEFORE))
-    rm -f "$DIR"/log.*
-    "$bin/pgbench" "${client[@]}" -n -S -M prepared -c 4 -T $((BEFORE + SECONDS_LONG)) -l --log-prefix "$DIR/log" \
-        postgres >/dev/null
-    cat "$DIR"/log.* | awk -v from="$from" -v to=$((from + SECONDS_LONG)) '$5 >= from && $5 < to { print $3 }' |
-        sort -n | awk -v long="$SECONDS_LONG" '{ us[NR] = $1 } END { print NR / long, us[int(NR * 0.99)] / 1000 }'
+    # The same clients for all measurements: each of them has a process here, which settles once. They log one
+    # request of ten.
+    if ! kill -0 "$(cat "$DIR/clients" 2>/dev/null || echo none)" 2>/dev/null; then
+        rm -f "$DIR"/log.*
+        "$bin/pgbench" "${client[@]}" -n -S -M prepared -c 4 -T 1000000 -l --sampling-rate=0.1 \
+            --log-prefix "$DIR/log" postgres >/dev/null 2>&1 &
+        echo $! >"$DIR/clients"
+    fi
+    sleep "$BEFORE"
+    from=$(($(date +%s) + 1))
+    old=$(stat -c %s "$DIR"/log.*)
+    sleep $((SECONDS_LONG + 2))
+    tail -c +$((old + 1)) "$DIR"/log.* |
+        awk -v from="$from" -v to=$((from + SECONDS_LONG)) '$5 >= from && $5 < to { print $3 }' |
+        sort -n | awk -v long="$SECONDS_LONG" '{ us[NR] = $1 } END { print NR * 10 / long, us[int(NR * 0.99)] / 1000 }'
     ;;
-stop) kill "$LEADER" ;;
+stop)
+    kill "$(cat "$DIR/clients" 2>/dev/null || echo none)" 2>/dev/null || true
+    kill "$LEADER"
+    ;;
 esac

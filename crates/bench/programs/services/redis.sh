@@ -25,10 +25,11 @@ load)
     ;;
 clients) command -v redis-benchmark >/dev/null ;;
 measure)
-    requests() { redis-benchmark -p "$PORT" -c 8 -n $((30000 * $2)) -r 100000 -d 100 -t "$1" --csv; }
+    requests() { redis-benchmark -p "$PORT" -c 8 -n "$2" -r 100000 -d 100 -t "$1" --csv; }
     # Its own keys, most of which exist then.
-    requests set "$BEFORE" >/dev/null
-    requests get "$SECONDS_LONG" | awk -F'"' '$2 == "GET" { print $4, $14 }'
+    requests set $((30000 * BEFORE)) >/dev/null
+    requests get $((30000 * BEFORE)) >/dev/null
+    requests get $((80000 * SECONDS_LONG)) | awk -F'"' '$2 == "GET" { print $4, $14 }'
     ;;
 stop) kill "$LEADER" ;;
 esac

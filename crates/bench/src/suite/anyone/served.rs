@@ -28,10 +28,10 @@ pub struct ServiceCost {
     #[arg(long)]
     pub only: Vec<String>,
     /// Pairs of measurements of each service
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 10)]
     pub rounds: usize,
     /// Seconds of a measurement
-    #[arg(long, default_value_t = 20)]
+    #[arg(long, default_value_t = 30)]
     pub seconds: u32,
     /// Seconds of load before each
     #[arg(long, default_value_t = 10)]
@@ -118,6 +118,8 @@ impl Matrix<'_> {
         place.call("prepare", 0)?;
         let mut leader = place.start(&["taskset", "-c", CPUS[0]].map(str::to_owned))?;
         place.load()?.end(LONGEST)?;
+        // Its clients are there from now on, and their processes settle with the others.
+        measured(&place, &ServiceCost { seconds: 1, ..setting.clone() })?;
         let mut settled = false;
         self.settle(leader.id())?;
         self.let_go(leader.id())?;
