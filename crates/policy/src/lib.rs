@@ -24,6 +24,7 @@
 //! - [`tolerance`]: no policy: a partition in which each program is no slower than it may be;
 //! - [`upkeep`]: how often what was measured is measured again.
 
+pub mod agent_cpu;
 pub mod backoff;
 pub mod balance;
 pub mod cache_need;

@@ -4,9 +4,10 @@
 //! what is held, `place` moves given pages to given colours, so that all are used alike too, `pinned` are the superpages that are left alone,
 //! `buffer` keeps pages that pollute in colours of their own, `foreign` keeps away from what a userfaultfd of the
 //! program's own serves, `retune` and `growth` move pages to colours that come, `lazy` keeps those in colours that
-//! go where they are until they are touched. `stock` keeps frames for faults, `new_memory` notices areas that come, `settle`
+//! go where they are until they are touched. `agent_cpu` says where the agent runs, `stock` keeps frames for faults, `new_memory` notices areas that come, `settle`
 //! rests while nothing is to be done.
 
+mod agent_cpu;
 mod audit;
 mod buffer;
 mod growth;
@@ -29,8 +30,6 @@ use std::time::{Duration, Instant};
 
 use huepage_color::{Color, ColorSet, PAGE_BYTES, Vpn};
 use huepage_policy::{Census, StaticPartition};
-use rustix::process::{Pid, setpriority_process};
-use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use serde::{Deserialize, Serialize};
 
 pub use growth::GrowthMode;
@@ -52,6 +51,7 @@ use crate::kernel::memory_room::{addresses_left, available_bytes};
 use crate::kernel::process_memory::NotBuilt;
 use crate::kernel::procfs::{Area, AreaKind, Pagemap, ProcRoot, ProcessStatus, obstacle};
 use crate::kernel::signs::SignReader;
+use agent_cpu::AgentCpu;
 use buffer::Buffer;
 use lazy::Waiting;
 use new_memory::NewMemoryWatch;
@@ -94,8 +94,6 @@ pub struct EngineConfig {
     pub since: Instant,
 }
 
-/// Niceness of threads that the program may have to wait for.
-const NICENESS: i32 = -10;
 /// Time between looks at who the program is.
 const USER_INTERVAL: Duration = Duration::from_millis(250);
 /// How long an agent whose contexts are used up stays at least.
@@ -278,6 +276,7 @@ pub struct Member {
     settling: Settling,
     status: Arc<Mutex<MemberStatus>>,
     upkeep: UpkeepRounds,
+    agent_cpu: AgentCpu,
 }
 
 impl Member {
@@ -324,6 +323,7 @@ impl Member {
             root: root.clone(),
             settling: Settling::new(SignReader::open(&root, pid)?),
             status: Arc::new(Mutex::new(status)),
+            agent_cpu: AgentCpu::default(),
         })
     }
 
@@ -377,20 +377,6 @@ impl Member {
         }
     }
 
-    /// This thread and the agent's go first when a CPU is short: the program waits for them, or
-    /// outruns them, and what they take is bounded. Without the right to it, so be it. Where only some
-    /// pages are moved nobody waits for them, and they go where the program does not run.
-    fn hurry(&self) {
-        let ours = self.agent.threads().iter().map(|&thread| Pid::from_raw(thread));
-        if self.config.scope.is_some() {
-            let cpus = elsewhere(self.pid);
-            ours.for_each(|thread| _ = cpus.map(|cpus| sched_setaffinity(thread, &cpus)));
-            return;
-        }
-        let _ = setpriority_process(None, NICENESS);
-        ours.for_each(|thread| _ = setpriority_process(thread, NICENESS));
-    }
-
     /// The agent is gone: with the process, or because it executed another program.
     fn after_loss(&self) -> MemberEnd {
         let gone = self.root.status(self.pid).map_or(true, |s| s.is_dead());
@@ -416,6 +402,7 @@ impl Member {
                 return Ok(self.after_loss());
             }
             busy |= self.step()?;
+            self.follow_program(busy);
             if self.stock.empty_rounds > 20 && self.config.strict {
                 return Ok(MemberEnd::Exhausted);
             }
@@ -580,18 +567,6 @@ fn entry_for(area: &Area, before: Option<&AreaEntry>) -> AreaEntry {
     let flags = if area.kind() == AreaKind::MainStack { AREA_DOWN } else { 0 };
     let (next, window) = before.map_or((0, 0), |old| (old.next, old.window));
     AreaEntry { start: area.start, end: area.end, flags, next, window }
-}
-
-/// The CPUs that this thread may use and the process's first thread does not, or all of them if there is
-/// no other; none where that cannot be found out.
-fn elsewhere(pid: i32) -> Option<CpuSet> {
-    let own = sched_getaffinity(None).ok()?;
-    let its = sched_getaffinity(Pid::from_raw(pid)).ok()?;
-    let mut others = CpuSet::new();
-    (0..CpuSet::MAX_CPU)
-        .filter(|&cpu| own.is_set(cpu) && !its.is_set(cpu))
-        .for_each(|cpu| others.set(cpu));
-    Some(if others.count() > 0 { others } else { own })
 }
 
 /// Of a process of which nothing was seen yet.

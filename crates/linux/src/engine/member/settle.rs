@@ -116,6 +116,7 @@ impl Member {
 
     fn sleep(&mut self, signs: Signs, faults: u64, orders: &Inbox) {
         self.note_counters();
+        self.leave_program();
         let now = Instant::now();
         let resting = Resting {
             signs,

@@ -76,6 +76,8 @@ pub struct Stat {
     pub start_time: u64,
     /// CPU it last ran on.
     pub processor: u32,
+    /// It runs before all that is not real-time itself.
+    pub realtime: bool,
 }
 
 impl Stat {
@@ -143,6 +145,12 @@ impl ProcRoot {
         let path = self.pid_path(pid, "task");
         let listed = numbers_in(&path).map_err(|e| ProcError::of_pid(pid, &path, e))?;
         if listed.is_empty() { Err(ProcError::NoProcess(pid)) } else { Ok(listed) }
+    }
+
+    /// Nanoseconds that a thread of a process has run; `None` once it has ended, or where the kernel does not count.
+    pub fn thread_run_time(&self, pid: i32, thread: i32) -> Option<u64> {
+        let text = self.read_pid_text(pid, &format!("task/{thread}/schedstat")).ok()?;
+        text.split_ascii_whitespace().next()?.parse().ok()
     }
 
     /// How many userfaultfds a process has among its descriptors. One readlink(2) per descriptor,
@@ -265,6 +273,8 @@ fn mask(value: &str) -> Option<u64> {
 fn parse_stat(text: &str) -> Option<Stat> {
     /// In the flags of a task (`PF_KTHREAD`).
     const KERNEL_THREAD: u64 = 0x20_0000;
+    /// `SCHED_FIFO`, `SCHED_RR`, `SCHED_DEADLINE`.
+    const REALTIME: [u64; 3] = [1, 2, 6];
     let (_, rest) = text.rsplit_once(')')?;
     let fields: Vec<&str> = rest.split_ascii_whitespace().collect();
     let number = |field: usize| fields.get(field - 3)?.parse::<u64>().ok();
@@ -276,6 +286,7 @@ fn parse_stat(text: &str) -> Option<Stat> {
         stime: number(15)?,
         start_time: number(22)?,
         processor: u32::try_from(number(39)?).ok()?,
+        realtime: number(41).is_some_and(|class| REALTIME.contains(&class)),
     })
 }
 

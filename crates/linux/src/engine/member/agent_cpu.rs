@@ -1,0 +1,122 @@
+//! Where the agent's threads run: while the process takes new memory on the CPU of the thread that does nearly all
+//! (`huepage_policy::agent_cpu`), otherwise wherever the process may. Only where the agent goes before the program
+//! on a CPU: behind it, it would be late for every fault.
+
+use std::time::{Duration, Instant};
+
+use huepage_policy::agent_cpu::{LeadSettings, LeadingThread, ThreadRun};
+use rustix::process::{Pid, setpriority_process};
+use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
+
+use super::Member;
+
+/// Niceness of threads that the program may have to wait for.
+const NICENESS: i32 = -10;
+/// Time between two looks at who runs where, at least: each takes some microseconds for a thread.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Where the agent runs.
+pub(super) struct AgentCpu {
+    leading: LeadingThread,
+    looked: Instant,
+    /// Faults served at the last look.
+    faults: u64,
+    /// The only CPU that it may use; none: those of the process.
+    only: Option<usize>,
+    /// Whether the agent's threads go before the program's.
+    goes_first: bool,
+}
+
+impl Default for AgentCpu {
+    fn default() -> AgentCpu {
+        AgentCpu {
+            leading: LeadingThread::new(LeadSettings::default()),
+            looked: Instant::now(),
+            faults: 0,
+            only: None,
+            goes_first: false,
+        }
+    }
+}
+
+impl Member {
+    /// This thread and the agent's go first when a CPU is short: the program waits for them, or
+    /// outruns them, and what they take is bounded. Without the right to it, so be it. Where only some
+    /// pages are moved nobody waits for them, and they go where the program does not run.
+    pub(super) fn hurry(&mut self) {
+        let ours = self.agent.threads().iter().map(|&thread| Pid::from_raw(thread));
+        if self.config.scope.is_some() {
+            let cpus = elsewhere(self.pid);
+            ours.for_each(|thread| _ = cpus.map(|cpus| sched_setaffinity(thread, &cpus)));
+            return;
+        }
+        let _ = setpriority_process(None, NICENESS);
+        let went = ours.map(|thread| setpriority_process(thread, NICENESS).is_ok());
+        self.agent_cpu.goes_first = went.fold(true, |all, one| all && one);
+    }
+
+    /// Has the agent run where the program does, while that is `busy` taking memory.
+    pub(super) fn follow_program(&mut self, busy: bool) {
+        let faults = self.agent.counts().faults;
+        let grows = busy || faults != self.agent_cpu.faults;
+        if !grows || !self.agent_cpu.goes_first || self.agent_cpu.looked.elapsed() < LOOK_INTERVAL {
+            return;
+        }
+        (self.agent_cpu.looked, self.agent_cpu.faults) = (Instant::now(), faults);
+        let leader = self.leading_thread();
+        let only = leader.and_then(|thread| self.cpu_of(thread));
+        self.run_agent_on(only);
+    }
+
+    /// The agent may run wherever the process may.
+    pub(super) fn leave_program(&mut self) {
+        self.run_agent_on(None);
+    }
+
+    fn leading_thread(&mut self) -> Option<i32> {
+        let ours = self.agent.threads();
+        let threads = self.root.tasks(self.pid).ok()?;
+        let its = threads.into_iter().filter(|thread| !ours.contains(thread));
+        let run = |id| Some(ThreadRun { id, ran: self.root.thread_run_time(self.pid, id)? });
+        let runs: Vec<ThreadRun> = its.filter_map(run).collect();
+        self.agent_cpu.leading.update(&runs)
+    }
+
+    /// The CPU that a thread has run on last, unless it goes before the agent there.
+    fn cpu_of(&self, thread: i32) -> Option<usize> {
+        let stat = self.root.stat(thread).ok()?;
+        (!stat.realtime).then_some(stat.processor as usize)
+    }
+
+    fn run_agent_on(&mut self, only: Option<usize>) {
+        if self.agent_cpu.only == only {
+            return;
+        }
+        let cpus = match only {
+            Some(cpu) if cpu < CpuSet::MAX_CPU => {
+                let mut cpus = CpuSet::new();
+                cpus.set(cpu);
+                Some(cpus)
+            }
+            _ => sched_getaffinity(Pid::from_raw(self.pid)).ok(),
+        };
+        let Some(cpus) = cpus else { return };
+        // A CPU that is gone by now, or that the process may not use any more, is refused: all is as before.
+        let set = |&thread: &i32| sched_setaffinity(Pid::from_raw(thread), &cpus).is_ok();
+        if self.agent.threads().iter().all(set) {
+            self.agent_cpu.only = only;
+        }
+    }
+}
+
+/// The CPUs that this thread may use and the process's first thread does not, or all of them if there is
+/// no other; none where that cannot be found out.
+fn elsewhere(pid: i32) -> Option<CpuSet> {
+    let own = sched_getaffinity(None).ok()?;
+    let its = sched_getaffinity(Pid::from_raw(pid)).ok()?;
+    let mut others = CpuSet::new();
+    (0..CpuSet::MAX_CPU)
+        .filter(|&cpu| own.is_set(cpu) && !its.is_set(cpu))
+        .for_each(|cpu| others.set(cpu));
+    Some(if others.count() > 0 { others } else { own })
+}
