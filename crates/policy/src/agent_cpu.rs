@@ -1,9 +1,10 @@
-//! Beside which thread the agent of a growing process works: beside the one that does nearly all of what the process
-//! does, on its CPU, or beside none.
+//! Where the agent of a growing process works: beside the thread that does nearly all of what the process does, on
+//! its CPU, or wherever it may.
 //!
-//! Frames that a program gives back wait on its CPU, and are found again by who takes memory there: their colours
-//! are known. No other CPU has to be told when pages move, and who waits for a page is not waited for by an idle
-//! processor. A process of which several threads are busy has no such CPU.
+//! Who serves faults is best there: no idle processor has to be woken for a program that waits, and none has to be told
+//! when pages move. Of a process of which several threads are busy there is no such CPU. Who fills the stock works at
+//! the same time on another CPU, unless the program gives memory back: those frames, whose colours are known, are
+//! found on the CPU of who gave them back.
 
 /// Numbers of a [`LeadingThread`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,6 +65,53 @@ impl LeadingThread {
     }
 }
 
+/// Whether a program gives back what it takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Turnover {
+    settings: TurnoverSettings,
+    /// Pages that it had been given, and that it had, at the last look.
+    given: u64,
+    own: u64,
+    /// Pages given, and pages that it has more, of late.
+    recent: [u64; 2],
+}
+
+/// Numbers of a [`Turnover`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TurnoverSettings {
+    /// It gives back what it takes when it is given so many times as much as it grows.
+    pub factor: u64,
+    /// Pages given below which that is not told: 1 MiB.
+    pub fewest: u64,
+    /// This part of what was before is forgotten with each look.
+    pub forgotten_part: u64,
+}
+
+impl Default for TurnoverSettings {
+    fn default() -> TurnoverSettings {
+        TurnoverSettings { factor: 2, fewest: 256, forgotten_part: 8 }
+    }
+}
+
+impl Turnover {
+    /// Of a program that was given nothing yet.
+    pub const fn new(settings: TurnoverSettings) -> Turnover {
+        Turnover { settings, given: 0, own: 0, recent: [0; 2] }
+    }
+
+    /// The program was given so many pages since it began, and has so many of its `own` now; whether it gives back
+    /// what it takes.
+    pub fn update(&mut self, given: u64, own: u64) -> bool {
+        let news = [given.saturating_sub(self.given), own.saturating_sub(self.own)];
+        (self.given, self.own) = (given, own);
+        for (recent, new) in self.recent.iter_mut().zip(news) {
+            *recent = *recent - *recent / self.settings.forgotten_part + new;
+        }
+        let [given, grown] = self.recent;
+        given >= self.settings.fewest && given >= grown * self.settings.factor
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -96,5 +144,21 @@ mod tests {
         ran[3] = 1 << 30;
         assert_eq!(lead.update(&threads(&ran[..16])), Some(10));
         assert_eq!(lead.update(&threads(&ran)), None);
+    }
+
+    #[test]
+    fn who_grows_does_not_give_back_and_who_frees_what_it_maps_does() {
+        let turnover = || Turnover::new(TurnoverSettings::default());
+        let last = |given: fn(u64) -> u64, own: fn(u64) -> u64| {
+            let mut turnover = turnover();
+            (1..=40).map(|look| turnover.update(given(look), own(look))).collect::<Vec<bool>>()
+        };
+        assert!(last(|look| look * 500, |look| look * 500).iter().all(|back| !back), "grows");
+        assert!(last(|look| look * 500, |_| 300)[3..].iter().all(|back| *back), "frees");
+        assert!(last(|look| look, |_| 300).iter().all(|back| !back), "takes next to nothing");
+        let mut changes = turnover();
+        (1..=20).for_each(|look| _ = changes.update(look * 500, look * 500));
+        let looks = (21..).take_while(|look| !changes.update(look * 500, 10_000)).count();
+        assert!((3..=8).contains(&looks), "{looks} looks");
     }
 }

@@ -1,10 +1,13 @@
-//! Where the agent's threads run: while the process takes new memory on the CPU of the thread that does nearly all
-//! (`huepage_policy::agent_cpu`), otherwise wherever the process may. Only where the agent goes before the program
-//! on a CPU: behind it, it would be late for every fault.
+//! Where the agent's threads run while the process takes new memory (`huepage_policy::agent_cpu`): the one that serves
+//! faults on the CPU of the thread that does nearly all, the one that fills the stock there as well if memory is
+//! given back; otherwise wherever the process may. Only where the agent goes before the program on a CPU: behind it, it would
+//! be late for every fault.
 
 use std::time::{Duration, Instant};
 
-use huepage_policy::agent_cpu::{LeadSettings, LeadingThread, ThreadRun};
+use huepage_policy::agent_cpu::{
+    LeadSettings, LeadingThread, ThreadRun, Turnover, TurnoverSettings,
+};
 use rustix::process::{Pid, setpriority_process};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
@@ -18,11 +21,12 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 /// Where the agent runs.
 pub(super) struct AgentCpu {
     leading: LeadingThread,
+    turnover: Turnover,
     looked: Instant,
     /// Faults served at the last look.
     faults: u64,
-    /// The only CPU that it may use; none: those of the process.
-    only: Option<usize>,
+    /// The only CPUs that the agent's threads may use; none: those of the process.
+    only: [Option<usize>; 2],
     /// Whether the agent's threads go before the program's.
     goes_first: bool,
 }
@@ -31,9 +35,10 @@ impl Default for AgentCpu {
     fn default() -> AgentCpu {
         AgentCpu {
             leading: LeadingThread::new(LeadSettings::default()),
+            turnover: Turnover::new(TurnoverSettings::default()),
             looked: Instant::now(),
             faults: 0,
-            only: None,
+            only: [None; 2],
             goes_first: false,
         }
     }
@@ -65,12 +70,20 @@ impl Member {
         (self.agent_cpu.looked, self.agent_cpu.faults) = (Instant::now(), faults);
         let leader = self.leading_thread();
         let only = leader.and_then(|thread| self.cpu_of(thread));
-        self.run_agent_on(only);
+        let gives_back = self.gives_memory_back();
+        self.run_agent_on([only, only.filter(|_| gives_back)]);
     }
 
     /// The agent may run wherever the process may.
     pub(super) fn leave_program(&mut self) {
-        self.run_agent_on(None);
+        self.run_agent_on([None; 2]);
+    }
+
+    fn gives_memory_back(&mut self) -> bool {
+        let ours = self.agent.stock() + self.pool_filler.held();
+        let resident = self.root.statm(self.pid).map_or(0, |statm| statm.resident);
+        let placed = self.agent.counts().placed;
+        self.agent_cpu.turnover.update(placed, resident.saturating_sub(ours))
     }
 
     fn leading_thread(&mut self) -> Option<i32> {
@@ -88,24 +101,26 @@ impl Member {
         (!stat.realtime).then_some(stat.processor as usize)
     }
 
-    fn run_agent_on(&mut self, only: Option<usize>) {
-        if self.agent_cpu.only == only {
-            return;
-        }
-        let cpus = match only {
-            Some(cpu) if cpu < CpuSet::MAX_CPU => {
-                let mut cpus = CpuSet::new();
-                cpus.set(cpu);
-                Some(cpus)
+    /// Which CPU each of the agent's threads may use. One that is gone by now, or that the process may not use any more, is
+    /// refused: all is as before.
+    fn run_agent_on(&mut self, only: [Option<usize>; 2]) {
+        let before = self.agent_cpu.only;
+        for (i, &thread) in self.agent.threads().iter().enumerate().take(only.len()) {
+            if only[i] != before[i]
+                && let Some(cpus) = self.cpus(only[i])
+                && sched_setaffinity(Pid::from_raw(thread), &cpus).is_ok()
+            {
+                self.agent_cpu.only[i] = only[i];
             }
-            _ => sched_getaffinity(Pid::from_raw(self.pid)).ok(),
-        };
-        let Some(cpus) = cpus else { return };
-        // A CPU that is gone by now, or that the process may not use any more, is refused: all is as before.
-        let set = |&thread: &i32| sched_setaffinity(Pid::from_raw(thread), &cpus).is_ok();
-        if self.agent.threads().iter().all(set) {
-            self.agent_cpu.only = only;
         }
+    }
+
+    /// One CPU, or those that the process may use.
+    fn cpus(&self, only: Option<usize>) -> Option<CpuSet> {
+        let Some(cpu) = only else { return sched_getaffinity(Pid::from_raw(self.pid)).ok() };
+        let mut cpus = CpuSet::new();
+        (cpu < CpuSet::MAX_CPU).then(|| cpus.set(cpu))?;
+        Some(cpus)
     }
 }
 
