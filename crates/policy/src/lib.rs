@@ -6,6 +6,7 @@
 //! policy only as events, such as the start of an audit.
 //!
 //! One module per policy:
+//! - [`agent_cpu`]: no policy: on which CPU a growing process is served;
 //! - [`balance`]: as many pages in each colour of a partition;
 //! - [`coloris`]: partitions of a shared cache that follow what programs need;
 //! - [`combined`]: promotion and recolouring at the same time;

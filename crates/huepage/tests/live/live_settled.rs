@@ -130,6 +130,35 @@ fn no_more_is_in_stock_than_was_asked_for() {
     assert!(more <= (4 + 4) * 256, "{more} pages more: {found:#}");
 }
 
+/// While it grows its agent is where it runs; when it rests its agent may run where it may.
+#[test]
+fn an_agent_follows_a_program_that_grows() {
+    let Some(_turn) = common::live("an_agent_follows_a_program_that_grows") else { return };
+    let mut sleeper = Sleeper::start();
+    let own = cpus(&sleeper, "settled-target");
+    sleeper.attach(&[]);
+    let followed = |sleeper: &mut Sleeper| {
+        sleeper.allocate();
+        cpus(sleeper, "huepage-agent").parse::<u32>().is_ok()
+    };
+    assert!((0..50).any(|_| followed(&mut sleeper)), "400 MiB, and it went nowhere");
+    sleeper.left_alone();
+    for thread in ["huepage-agent", "huepage-worker"] {
+        assert_eq!(cpus(&sleeper, thread), own, "{thread}");
+    }
+}
+
+/// The CPUs that the thread of this name may use, or the first one if none has the name.
+fn cpus(sleeper: &Sleeper, name: &str) -> String {
+    let tasks = std::fs::read_dir(format!("/proc/{}/task", sleeper.pid())).unwrap();
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).unwrap();
+    let mut texts: Vec<String> =
+        tasks.map(|task| read(task.unwrap().path().join("status"))).collect();
+    texts.sort_by_key(|text| !text.starts_with(&format!("Name:\t{name}")));
+    let list = texts[0].lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    list.unwrap().trim().to_owned()
+}
+
 /// Resident pages.
 fn resident(sleeper: &Sleeper) -> u64 {
     let statm = std::fs::read_to_string(format!("/proc/{}/statm", sleeper.pid())).unwrap();
