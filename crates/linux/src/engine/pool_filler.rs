@@ -115,11 +115,11 @@ impl PoolFiller {
         pagemap: &Pagemap,
         source: &mut dyn ColorSource,
     ) -> Result<GatherStep, EngineError> {
-        let Some((candidates, colors)) = self.examine(agent, pagemap, source)? else {
-            if self.examined_now() == self.round_pages {
-                let longer = longer(self.round_pages, available_bytes());
-                self.round_pages = longer.min(self.candidate_pages);
-            }
+        let mut found = self.examine(agent, pagemap, source)?;
+        if found.is_none() && self.goes_on() {
+            found = self.examine(agent, pagemap, source)?;
+        }
+        let Some((candidates, colors)) = found else {
             self.end_round(agent)?;
             return Ok(GatherStep::Exhausted);
         };
@@ -132,6 +132,18 @@ impl PoolFiller {
         self.catch_up(&mut ready, room);
         self.fill(agent, &ready)?;
         Ok(GatherStep::Gathered)
+    }
+
+    /// Whether a round whose candidates are used up is longer from now on: what is given back is what the next round
+    /// would get.
+    fn goes_on(&mut self) -> bool {
+        if self.examined_now() < self.round_pages {
+            return false;
+        }
+        let longer = longer(self.round_pages, available_bytes());
+        let before =
+            std::mem::replace(&mut self.round_pages, longer.min(self.candidate_pages - self.first));
+        self.round_pages > before
     }
 
     /// The stock is to have so many pages at most from now on.
