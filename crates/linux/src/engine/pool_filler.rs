@@ -28,6 +28,9 @@ const UNEVEN_PAGES: u32 = 8;
 /// as many.
 const CANDIDATE_FACTOR: u64 = 4;
 
+/// Candidates of a round at most, at first: 4 GiB.
+const FIRST_ROUND_PAGES: u64 = 1 << 20;
+
 /// Steps between two looks at the memory of the machine: 176 MiB.
 const STEPS_PER_LOOK: u64 = 64;
 
@@ -81,7 +84,7 @@ pub enum GatherStep {
 
 impl PoolFiller {
     /// For a partition, with `candidate_pages` pages of the agent to examine in a round at most, and a quarter of
-    /// them in the first, as far as `room` allows.
+    /// them or 4 GiB at first, as far as `room` allows.
     pub fn new(colors: ColorSet, candidate_pages: u64, room: MemoryRoom) -> PoolFiller {
         let pool = ColorPool::new(colors.universe());
         let order = RoundRobin::new();
@@ -92,7 +95,7 @@ impl PoolFiller {
             even,
             pool,
             candidate_pages,
-            round_pages: candidate_pages / 4,
+            round_pages: (candidate_pages / 4).min(FIRST_ROUND_PAGES),
             spare_bytes: 0,
             room,
             most: u64::MAX,

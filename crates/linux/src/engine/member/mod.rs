@@ -588,10 +588,10 @@ fn options(config: &EngineConfig, heir: bool, addresses: Option<u64>) -> AgentOp
     }
 }
 
-/// Candidates to examine at most in a round: three quarters of what is available, up to 16 GiB, and an eighth of
+/// Candidates to examine at most in a round: three quarters of what is available, up to 64 GiB, and an eighth of
 /// the `addresses` that the process may still map.
 fn candidate_pages(addresses: Option<u64>) -> u64 {
     let available = available_bytes().unwrap_or(1 << 30);
     let addresses = addresses.map_or(u64::MAX, |bytes| bytes / 8);
-    (available / 4 * 3).min(addresses).div_euclid(PAGE_BYTES).clamp(16_384, 1 << 22)
+    (available / 4 * 3).min(addresses).div_euclid(PAGE_BYTES).clamp(16_384, 1 << 24)
 }
