@@ -12,7 +12,7 @@ use huepage_policy::{Census, MoveRefusal};
 
 use super::Member;
 use super::buffer::Buffer;
-use super::moves::{AuditPass, Flags, MoveList, held_by};
+use super::moves::{AuditPass, Flags, MoveList, REPAIR_PAGES, held_by};
 use crate::engine::EngineError;
 use crate::engine::census::{ColorLookup, Outside};
 use crate::engine::clear_tid::PAGES_PER_READ;
@@ -47,6 +47,7 @@ impl Member {
             self.find_ranges(&areas);
         }
         let (mut tried, wanted) = (0, moves.iter().map(|(_, pages)| pages.len()).sum());
+        self.await_frames(wanted == REPAIR_PAGES);
         if !moves.is_empty() && self.foreign.may_move() && self.know_clear_tid()? {
             let began = thread_time();
             tried = self.repair(&moves)?;

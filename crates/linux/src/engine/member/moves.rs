@@ -11,7 +11,7 @@ use crate::engine::waiting_pages::WaitingPages;
 use crate::kernel::procfs::{Area, VmFlags};
 
 /// Most pages repaired in one audit.
-const REPAIR_PAGES: usize = 1 << 17;
+pub(super) const REPAIR_PAGES: usize = 1 << 17;
 
 /// Pages that are to be recoloured, by area.
 pub(super) type MoveList = Vec<(Area, Vec<Outside>)>;

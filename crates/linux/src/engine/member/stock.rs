@@ -28,6 +28,8 @@ pub(super) struct StockState {
     pub(super) empty_rounds: u32,
     /// It was full once, or could not be.
     was_filled: bool,
+    /// More pages are to be recoloured than the last audit has.
+    is_awaited: bool,
     /// When it was last looked whether the process is short of memory.
     room_looked: Instant,
     short_of_memory: bool,
@@ -42,6 +44,7 @@ impl StockState {
             filling: true,
             empty_rounds: 0,
             was_filled: false,
+            is_awaited: false,
             room_looked: Instant::now(),
             short_of_memory: false,
         }
@@ -127,6 +130,12 @@ impl Member {
         (self.stock.filling, self.stock.empty_rounds) = (self.stock.goal.now() > 0, 0);
     }
 
+    /// Whether the next audit will want frames as well: then candidates are held, since those that are given back
+    /// would be looked at again.
+    pub(super) const fn await_frames(&mut self, more: bool) {
+        self.stock.is_awaited = more;
+    }
+
     /// Pages of stock to have, whatever room there is for them.
     pub(super) fn stock_goal(&self) -> u64 {
         self.stock.goal.now()
@@ -179,7 +188,9 @@ impl Member {
         let goal = self.goal_in_room();
         let waiting = self.pool_filler.waiting() as u64;
         if self.stock.goal.is_reached(goal, self.agent.stock(), waiting) {
-            self.pause_gathering()?;
+            if !self.stock.is_awaited {
+                self.pause_gathering()?;
+            }
             self.stock.filling = false;
             self.stock.empty_rounds = 0;
             self.note_filled();
