@@ -14,7 +14,7 @@ use huepage_frames::{ColorPool, Evenness, RoundRobin, WhenExhausted};
 use super::EngineError;
 use crate::color::sources::{Candidate, ColorSource};
 use crate::inject::agent::Agent;
-use crate::kernel::memory_room::{MemoryRoom, available_bytes};
+use crate::kernel::memory_room::{MemoryRoom, available_bytes, spare_bytes};
 use crate::kernel::procfs::{PageEntry, Pagemap};
 
 /// Candidates examined in one step: what one batch of the probe takes.
@@ -193,14 +193,15 @@ impl PoolFiller {
         Ok(Some((candidates, colors)))
     }
 
-    /// Whether others have a quarter yet of what was available when the round began. Looked at now and then.
+    /// Whether others have as much yet as is to be left to them of what was available when the round began. Looked at
+    /// now and then.
     fn leaves_enough(&mut self) -> bool {
         if !(self.examined_now() / STEP_PAGES).is_multiple_of(STEPS_PER_LOOK) {
             return true;
         }
         let Some(available) = available_bytes() else { return true };
         if self.examined_now() == 0 {
-            self.spare_bytes = available / 4;
+            self.spare_bytes = spare_bytes(available);
         }
         available >= self.spare_bytes
     }
@@ -387,11 +388,11 @@ fn take_oldest(steps: &mut VecDeque<Examination>, most: u64) -> (Range<u64>, u64
     (from..to, taken)
 }
 
-/// Candidates of the round after one of so many, whose memory is held while the machine has so many bytes left: twice
-/// as many, if that leaves the machine a quarter of all.
+/// Candidates of a round that goes on after so many, whose memory is held while the machine has so many bytes left:
+/// twice as many, if that leaves others enough of all.
 fn longer(pages: u64, available: Option<u64>) -> u64 {
-    let all = available.map_or(0, |bytes| bytes / PAGE_BYTES) + pages;
-    (2 * pages).min(all / 4 * 3).max(pages)
+    let all = available.unwrap_or(0) + pages * PAGE_BYTES;
+    (2 * pages).min((all - spare_bytes(all)) / PAGE_BYTES).max(pages)
 }
 
 /// Colours as a short list of counts, for reports.
@@ -424,7 +425,8 @@ mod tests {
         const GIB: u64 = 1 << 30;
         let pages = GIB / PAGE_BYTES;
         assert_eq!(longer(4 * pages, Some(16 * GIB)), 8 * pages);
-        assert_eq!(longer(8 * pages, Some(8 * GIB)), 12 * pages);
+        assert_eq!(longer(4 * pages, Some(4 * GIB)), 6 * pages);
+        assert_eq!(longer(16 * pages, Some(8 * GIB)), 20 * pages, "4 GiB are enough for others");
         assert_eq!(longer(8 * pages, Some(GIB)), 8 * pages, "no shorter");
         assert_eq!(longer(8 * pages, None), 8 * pages, "nobody tells");
     }

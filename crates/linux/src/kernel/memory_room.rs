@@ -28,6 +28,12 @@ pub fn available_bytes() -> Option<u64> {
     Some(line.split_whitespace().next()?.parse::<u64>().ok()? << 10)
 }
 
+/// Bytes that are left to others of so many that are available: a quarter, and 4 GiB at most.
+pub(crate) const fn spare_bytes(available: u64) -> u64 {
+    const MOST: u64 = 4 << 30;
+    if available / 4 < MOST { available / 4 } else { MOST }
+}
+
 /// Bytes of addresses that a process may still map; `None` where that is not limited, or not told.
 pub(crate) fn addresses_left(root: &ProcRoot, pid: i32) -> Option<u64> {
     let dir = root.0.join(pid.to_string());
