@@ -44,6 +44,11 @@ impl LeadingThread {
         LeadingThread { settings, ..LeadingThread::default() }
     }
 
+    /// With more threads than these none leads.
+    pub const fn most_threads(&self) -> usize {
+        self.settings.most_threads
+    }
+
     /// All threads that the program has now; which one leads. While none of them has run that is as before.
     pub fn update(&mut self, threads: &[ThreadRun]) -> Option<i32> {
         if threads.len() > self.settings.most_threads {

@@ -12,6 +12,7 @@ pub mod cost;
 pub mod daemon;
 pub mod first_command;
 mod frames;
+pub mod gather;
 pub mod hostile;
 pub mod kept_true;
 pub mod kill;
@@ -95,6 +96,8 @@ suites! {
     KeptTrue(kept_true::KeptTrue),
     /// What a group costs whose pages lie right and that allocates nothing
     Settled(settled::Settled),
+    /// How soon a running program lies in a sixteenth of the colours
+    Gather(gather::Gather),
     /// Shares of an emulated machine's last level under a stock kernel: misses to the last one
     Lab(lab::LabShares),
     /// The papers' effects under a stock kernel in the lab, beside the simulator and the paper

@@ -15,14 +15,16 @@ use super::Member;
 
 /// Niceness of threads that the program may have to wait for.
 const NICENESS: i32 = -10;
-/// Time between two looks at who runs where, at least: each takes some microseconds for a thread.
+/// Time between two looks at who runs where, at least, and in times of what the last one took: a process may have
+/// ten thousand threads.
 const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+const LOOK_SHARE: u32 = 100;
 
 /// Where the agent runs.
 pub(super) struct AgentCpu {
     leading: LeadingThread,
     turnover: Turnover,
-    looked: Instant,
+    next_look: Instant,
     /// Faults served at the last look.
     faults: u64,
     /// The only CPUs that the agent's threads may use; none: those of the process.
@@ -36,7 +38,7 @@ impl Default for AgentCpu {
         AgentCpu {
             leading: LeadingThread::new(LeadSettings::default()),
             turnover: Turnover::new(TurnoverSettings::default()),
-            looked: Instant::now(),
+            next_look: Instant::now(),
             faults: 0,
             only: [None; 2],
             goes_first: false,
@@ -64,14 +66,17 @@ impl Member {
     pub(super) fn follow_program(&mut self, busy: bool) {
         let faults = self.agent.counts().faults;
         let grows = busy || faults != self.agent_cpu.faults;
-        if !grows || !self.agent_cpu.goes_first || self.agent_cpu.looked.elapsed() < LOOK_INTERVAL {
+        let began = Instant::now();
+        if !grows || !self.agent_cpu.goes_first || began < self.agent_cpu.next_look {
             return;
         }
-        (self.agent_cpu.looked, self.agent_cpu.faults) = (Instant::now(), faults);
+        self.agent_cpu.faults = faults;
         let leader = self.leading_thread();
         let only = leader.and_then(|thread| self.cpu_of(thread));
         let gives_back = self.gives_memory_back();
         self.run_agent_on([only, only.filter(|_| gives_back)]);
+        let pause = LOOK_INTERVAL.max(began.elapsed() * LOOK_SHARE);
+        self.agent_cpu.next_look = Instant::now() + pause;
     }
 
     /// The agent may run wherever the process may.
@@ -91,7 +96,8 @@ impl Member {
         let threads = self.root.tasks(self.pid).ok()?;
         let its = threads.into_iter().filter(|thread| !ours.contains(thread));
         let run = |id| Some(ThreadRun { id, ran: self.root.thread_run_time(self.pid, id)? });
-        let runs: Vec<ThreadRun> = its.filter_map(run).collect();
+        let most = self.agent_cpu.leading.most_threads();
+        let runs: Vec<ThreadRun> = its.take(most + 1).filter_map(run).collect();
         self.agent_cpu.leading.update(&runs)
     }
 
