@@ -8,6 +8,7 @@
 #![no_std]
 #![no_main]
 
+mod ahead;
 mod bounds;
 mod discarding;
 mod faults;
@@ -26,6 +27,7 @@ mod worker;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
+use ahead::Ahead;
 use faults::Faults;
 use protocol::{
     MAX_FDS, MOVE_CONTEXTS, RECYCLE_PAGES, SERVE_FEATURES, STACK_BYTES, STOCK_FEATURES, Shared,
@@ -451,6 +453,7 @@ impl Agent {
         let mut recolor = Recolor::new(self.moves, self.shared, places);
         self.moves = Moves::NONE;
         recolor.areas = Areas { fd: self.areas };
+        let mut ahead = Ahead::NONE;
         loop {
             let mut fds = [
                 sys::PollFd { fd: self.serve as i32, events: sys::POLLIN, revents: 0 },
@@ -458,12 +461,16 @@ impl Agent {
                 sys::PollFd { fd: self.socket as i32, events: sys::POLLIN, revents: 0 },
             ];
             let pending = faults.has_waiting() || recolor.has_deferred();
-            sys::poll(fds.as_mut_ptr(), 3, if pending { 1 } else { -1 });
+            let idle = if pending { 1 } else { -1 };
+            let ready = sys::poll(fds.as_mut_ptr(), 3, if ahead.is_pending() { 0 } else { idle });
+            if ready == 0 {
+                ahead.step(self.shared());
+            }
             if faults.serve() && self.shared().ring_at_faults.swap(0, SeqCst) != 0 {
                 sys::send_byte(self.socket, say::FAULTS);
             }
             recolor.hear();
-            if fds[2].revents != 0 && !self.command(&mut faults, &mut recolor) {
+            if fds[2].revents != 0 && !self.command(&mut faults, &mut recolor, &mut ahead) {
                 self.end_worker(|| recolor.hear());
                 recolor.close();
                 return;
@@ -472,7 +479,7 @@ impl Agent {
     }
 
     /// Carries out one command; false when it is time to leave.
-    fn command(&self, faults: &mut Faults, recolor: &mut Recolor) -> bool {
+    fn command(&self, faults: &mut Faults, recolor: &mut Recolor, ahead: &mut Ahead) -> bool {
         let (mut buffer, mut fds) = ([0u8; 16], [-1i32; MAX_FDS]);
         let (n, count) = sys::receive_fds(self.socket, &mut buffer, &mut fds);
         if n <= 0 {
@@ -484,7 +491,7 @@ impl Agent {
             return true;
         }
         let op = slot.op.load(Relaxed);
-        let result = self.carry_out(op, faults, recolor);
+        let result = self.carry_out(op, faults, recolor, ahead);
         for &fd in fds.iter().take(count) {
             sys::close(i64::from(fd));
         }
@@ -496,7 +503,13 @@ impl Agent {
     }
 
     /// The result of a command with the arguments that are posted.
-    fn carry_out(&self, op: u32, faults: &mut Faults, recolor: &mut Recolor) -> i64 {
+    fn carry_out(
+        &self,
+        op: u32,
+        faults: &mut Faults,
+        recolor: &mut Recolor,
+        ahead: &mut Ahead,
+    ) -> i64 {
         let argument = |i: usize| self.shared().main.args[i & 3].load(Relaxed);
         let a = [argument(0), argument(1), argument(2), argument(3)];
         match op {
@@ -517,6 +530,7 @@ impl Agent {
             op::WATCH => faults.watch_unless_taken(a[0]),
             op::UNWATCH => faults.unwatch(a[0]),
             op::UNLOCK => recolor.unlock(),
+            op::BACK_AHEAD => ahead.begin(a[0], a[1]),
             op::QUIT => 0,
             _ => -22,
         }

@@ -58,7 +58,11 @@ pub mod op {
     pub const LOOK: u32 = 9;
     /// End the lock on stock and recycling area, under which pages of locked memory were moved.
     pub const UNLOCK: u32 = 10;
-    /// Commands to the worker: back `args[1]` bytes at `args[0]` of the candidate area.
+    /// Back candidates from `args[1]` downwards to `args[0]`, while there are no faults, until the worker has come
+    /// there from below. Ends what the last such command has left.
+    pub const BACK_AHEAD: u32 = 11;
+    /// Commands to the worker: back `args[1]` bytes at `args[0]` of the candidate area; `args[2]` = 1: they can be
+    /// accessed already.
     pub const POPULATE: u32 = 16;
     /// Give `args[1]` bytes at `args[0]` of the candidate area back to the system.
     pub const DISCARD: u32 = 17;
@@ -344,6 +348,8 @@ pub struct Shared {
     pub fault_around: AtomicU64,
     /// 1: a fault waits when the stock is empty, 0: it gets a frame of any colour.
     pub strict: AtomicU64,
+    /// Up to where the worker has backed candidates.
+    pub backed: AtomicU64,
     /// 1: the supervisor sleeps, and is to hear of the next fault that is served.
     pub ring_at_faults: AtomicU32,
     /// 1: the worker should leave.

@@ -11,7 +11,7 @@ use crate::sys::{self, PAGE};
 use crate::timing;
 use crate::uffd::{self, Ours};
 
-const READ_WRITE: u64 = 3;
+pub const READ_WRITE: u64 = 3;
 const POPULATE_WRITE: u64 = 23;
 const COLLAPSE: u64 = 25;
 const HUGE_PAGE: u64 = 512 * PAGE;
@@ -55,7 +55,7 @@ impl Worker {
 
     fn carry_out(&self, op: u32, [a, b, c]: [u64; 3]) -> i64 {
         match op {
-            op::POPULATE => self.populate(a, b),
+            op::POPULATE => self.populate(a, b, c != 0),
             op::UNSHARE => sys::madvise(a, b, POPULATE_WRITE),
             op::DISCARD => {
                 sys::discard(a, b);
@@ -72,9 +72,10 @@ impl Worker {
 
     /// Backs candidates. Those that are not wanted now cannot be accessed: an mlockall of the program would
     /// back them all.
-    fn populate(&self, start: u64, len: u64) -> i64 {
-        let r = sys::protect(start, len, READ_WRITE);
-        if r < 0 { r } else { sys::madvise(start, len, POPULATE_WRITE) }
+    fn populate(&self, start: u64, len: u64, accessible: bool) -> i64 {
+        self.shared().backed.store(start + len, Relaxed);
+        let r = if accessible { 0 } else { sys::protect(start, len, READ_WRITE) };
+        if r < 0 { r } else { back(start, len) }
     }
 
     /// Gives candidates back but for the listed ones. They can still be accessed.
@@ -187,6 +188,11 @@ impl Worker {
             page += PAGE;
         }
     }
+}
+
+/// Backs candidates that can be accessed.
+pub fn back(start: u64, len: u64) -> i64 {
+    sys::madvise(start, len, POPULATE_WRITE)
 }
 
 /// Runs the timing job.

@@ -234,6 +234,43 @@ fn a_released_process_is_as_before() {
     }
 }
 
+/// How many of the candidates from `first` on are backed.
+fn backed(target: &Waiting, agent: &Agent, first: u64, pages: usize) -> usize {
+    let pagemap = std::fs::File::open(format!("/proc/{}/pagemap", target.pid())).unwrap();
+    let mut entries = vec![0; pages * 8];
+    pagemap.read_exact_at(&mut entries, agent.candidate(first) / 4096 * 8).unwrap();
+    // The highest bit says that a page is present.
+    entries.chunks(8).filter(|entry| entry[7] & 0x80 != 0).count()
+}
+
+#[test]
+fn candidates_are_backed_from_both_ends_and_given_back() {
+    let Some(_turn) = common::live("candidates_are_backed_from_both_ends") else { return };
+    let target = Waiting::start(None);
+    let mut agent = start(target.pid(), StartFaults::default()).expect("started");
+    let until = |agent: &Agent, first, pages, all| {
+        let began = Instant::now();
+        while backed(&target, agent, first, pages) != all {
+            assert!(began.elapsed() < common::HANGS, "{}", backed(&target, agent, first, pages));
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    agent.back_ahead(0..1000).unwrap();
+    until(&agent, 0, 1000, 1000);
+    assert_eq!(agent.populate(0, 500, true).unwrap(), 0, "what is backed");
+    agent.discard(0, 1000).unwrap();
+    assert_eq!(backed(&target, &agent, 0, 1000), 0);
+    assert_eq!(agent.populate(1000, 500, false).unwrap(), 0);
+    // The second thread is ahead of where the first one may go to: it backs what is above that.
+    agent.back_ahead(1000..3000).unwrap();
+    until(&agent, 1500, 1500, 1500);
+    agent.back_ahead(3000..3500).unwrap();
+    agent.back_ahead(0..0).unwrap();
+    agent.discard(1000, 2500).unwrap();
+    assert_eq!(backed(&target, &agent, 0, 4096), 0, "it does not go on");
+    agent.detach().unwrap();
+}
+
 #[test]
 fn agents_have_no_right_that_their_program_lacks() {
     let Some(_turn) = common::live("agents_have_no_right_that_their_program_lacks") else { return };

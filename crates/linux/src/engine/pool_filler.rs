@@ -15,7 +15,8 @@ use super::EngineError;
 use crate::color::sources::{Candidate, ColorSource};
 use crate::inject::agent::Agent;
 use crate::kernel::memory_room::{MemoryRoom, available_bytes, spare_bytes};
-use crate::kernel::procfs::{PageEntry, Pagemap};
+use crate::kernel::pressure::Pressure;
+use crate::kernel::procfs::{PageEntry, Pagemap, ProcRoot};
 
 /// Candidates examined in one step: what one batch of the probe takes.
 const STEP_PAGES: u64 = 704;
@@ -30,6 +31,9 @@ const CANDIDATE_FACTOR: u64 = 4;
 
 /// Candidates of a round at most, at first: 4 GiB.
 const FIRST_ROUND_PAGES: u64 = 1 << 20;
+
+/// Candidates that the agent's two threads back from both ends: 44 MiB.
+const AHEAD_PAGES: u64 = 16 * STEP_PAGES;
 
 /// Steps between two looks at the memory of the machine: 176 MiB.
 const STEPS_PER_LOOK: u64 = 64;
@@ -51,6 +55,14 @@ pub struct PoolFiller {
     /// The first candidate of this round, and the next one to be examined.
     first: u64,
     next: u64,
+    /// Up to where the agent's first thread backs candidates, too.
+    ahead: u64,
+    /// Candidates are backed by two threads, if CPU time is not short.
+    hurries: bool,
+    cpus: Option<Pressure>,
+    /// Frames that come into the stock when the hurry is over: each move interrupts the CPU of whoever else backs
+    /// candidates.
+    found: Vec<u64>,
     /// Candidates that were examined and neither stocked nor given back.
     held: u64,
     /// What was examined and not given back, with how many are of colours that nobody wants; oldest first.
@@ -101,6 +113,10 @@ impl PoolFiller {
             most: u64::MAX,
             first: 0,
             next: 0,
+            ahead: 0,
+            hurries: false,
+            cpus: None,
+            found: Vec::new(),
             held: 0,
             steps: VecDeque::new(),
             examined: 0,
@@ -133,7 +149,11 @@ impl PoolFiller {
             step.unwanted = step.pages - wanted;
         }
         self.catch_up(&mut ready, room);
-        self.fill(agent, &ready)?;
+        if self.hurries {
+            self.found.append(&mut ready);
+        } else {
+            self.fill(agent, &ready)?;
+        }
         Ok(GatherStep::Gathered)
     }
 
@@ -143,9 +163,11 @@ impl PoolFiller {
         if self.examined_now() < self.round_pages {
             return false;
         }
-        let longer = longer(self.round_pages, available_bytes());
-        let before =
-            std::mem::replace(&mut self.round_pages, longer.min(self.candidate_pages - self.first));
+        if available_bytes().is_none_or(|available| available < self.spare_bytes) {
+            return false;
+        }
+        let longer = (2 * self.round_pages).min(self.candidate_pages - self.first);
+        let before = std::mem::replace(&mut self.round_pages, longer);
         self.round_pages > before
     }
 
@@ -154,9 +176,14 @@ impl PoolFiller {
         self.most = pages;
     }
 
+    /// Pages in the stock, and those that come into it when the hurry is over.
+    pub fn stock(&self, agent: &Agent) -> u64 {
+        agent.stock() + self.found.len() as u64
+    }
+
     /// Pages that may still come into the stock.
     fn room_in_stock(&self, agent: &Agent) -> usize {
-        usize::try_from(self.most.saturating_sub(agent.stock())).unwrap_or(usize::MAX)
+        usize::try_from(self.most.saturating_sub(self.stock(agent))).unwrap_or(usize::MAX)
     }
 
     /// What does not fit any more, or is too much, stays where it is and is given back with the round.
@@ -180,7 +207,8 @@ impl PoolFiller {
         source: &mut dyn ColorSource,
     ) -> Result<Option<Examined>, EngineError> {
         let n = STEP_PAGES.min(self.round_pages - self.examined_now()).min(self.room_pages());
-        if n == 0 || !self.leaves_enough() || agent.populate(self.next, n)? < 0 {
+        self.back_ahead(agent)?;
+        if n == 0 || !self.leaves_enough() || self.populate(agent, n)? < 0 {
             return Ok(None);
         }
         let first = agent.candidate(self.next);
@@ -191,6 +219,54 @@ impl PoolFiller {
         let colors = source.measure(agent, &candidates, Some(&self.colors))?;
         self.examined += candidates.len() as u64;
         Ok(Some((candidates, colors)))
+    }
+
+    /// So many pages are wanted soon: if that takes many candidates, the agent backs them by two threads from here on.
+    pub fn hurry(&mut self, pages: u64, root: &ProcRoot) {
+        let candidates = pages as f64 * self.yield_inverse();
+        self.hurries = candidates > AHEAD_PAGES as f64;
+        self.cpus.get_or_insert_with(|| Pressure::on_cpus(root));
+    }
+
+    /// Ends that.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn end_hurry(&mut self, agent: &mut Agent) -> Result<(), EngineError> {
+        self.hurries = false;
+        self.settle_found(agent)
+    }
+
+    /// Stocks what was found in a hurry, and gives back what was backed ahead and not looked at.
+    fn settle_found(&mut self, agent: &mut Agent) -> Result<(), EngineError> {
+        if self.ahead > self.next {
+            agent.back_ahead(0..0)?;
+            agent.discard(self.next, self.ahead - self.next)?;
+        }
+        self.ahead = 0;
+        let found = std::mem::take(&mut self.found);
+        self.fill(agent, &found)
+    }
+
+    /// Has the agent's first thread back candidates, too, where there is CPU time that nobody waits for.
+    fn back_ahead(&mut self, agent: &mut Agent) -> Result<(), EngineError> {
+        let start = self.ahead.max(self.next);
+        let end = (start + AHEAD_PAGES).min(self.first + self.round_pages);
+        if self.hurries
+            && start < end
+            && start - self.next < AHEAD_PAGES / 2
+            && !self.room.is_limited()
+            && self.cpus.as_mut().is_some_and(|cpus| !cpus.is_short())
+        {
+            agent.back_ahead(start..end)?;
+            self.ahead = end;
+        }
+        Ok(())
+    }
+
+    /// Backs the next candidates; those that are backed ahead can be accessed already.
+    fn populate(&self, agent: &mut Agent, pages: u64) -> Result<i64, EngineError> {
+        Ok(agent.populate(self.next, pages, self.next + pages <= self.ahead)?)
     }
 
     /// Whether others have as much yet as is to be left to them of what was available when the round began. Looked at
@@ -256,6 +332,7 @@ impl PoolFiller {
         if most == 0 || self.next + self.round_pages > self.candidate_pages {
             return self.end_round(agent);
         }
+        self.settle_found(agent)?;
         let pages = self.take_waiting(self.room_in_stock(agent).min(self.pool.len()));
         self.fill(agent, &pages)?;
         self.first = self.next;
@@ -281,6 +358,7 @@ impl PoolFiller {
     /// # Errors
     /// When the target is gone.
     pub fn end_round(&mut self, agent: &mut Agent) -> Result<(), EngineError> {
+        self.settle_found(agent)?;
         let rest = self.take_waiting(self.pool.len());
         self.fill(agent, &rest)?;
         if self.next > 0 {
@@ -388,13 +466,6 @@ fn take_oldest(steps: &mut VecDeque<Examination>, most: u64) -> (Range<u64>, u64
     (from..to, taken)
 }
 
-/// Candidates of a round that goes on after so many, whose memory is held while the machine has so many bytes left:
-/// twice as many, if that leaves others enough of all.
-fn longer(pages: u64, available: Option<u64>) -> u64 {
-    let all = available.unwrap_or(0) + pages * PAGE_BYTES;
-    (2 * pages).min((all - spare_bytes(all)) / PAGE_BYTES).max(pages)
-}
-
 /// Colours as a short list of counts, for reports.
 pub fn count_by_color(universe: u16, colors: impl Iterator<Item = Color>) -> Vec<u64> {
     let mut counts = vec![0; usize::from(universe)];
@@ -418,16 +489,5 @@ mod tests {
         assert_eq!(take_oldest(&mut steps, 899), (700..2100, 700));
         assert_eq!(take_oldest(&mut steps, 0), (2100..2800, 200));
         assert_eq!(take_oldest(&mut steps, 0), (0..0, 0));
-    }
-
-    #[test]
-    fn the_next_round_is_twice_as_long_as_far_as_the_machine_has_memory() {
-        const GIB: u64 = 1 << 30;
-        let pages = GIB / PAGE_BYTES;
-        assert_eq!(longer(4 * pages, Some(16 * GIB)), 8 * pages);
-        assert_eq!(longer(4 * pages, Some(4 * GIB)), 6 * pages);
-        assert_eq!(longer(16 * pages, Some(8 * GIB)), 20 * pages, "4 GiB are enough for others");
-        assert_eq!(longer(8 * pages, Some(GIB)), 8 * pages, "no shorter");
-        assert_eq!(longer(8 * pages, None), 8 * pages, "nobody tells");
     }
 }

@@ -47,7 +47,7 @@ use crate::color::sources::ColorSource;
 use crate::inject::agent::protocol::{AREA_DOWN, AreaEntry, MAX_AREAS};
 use crate::inject::agent::{Agent, AgentOptions, StartFaults, UnexpectedErrors};
 use crate::inject::{self, Session};
-use crate::kernel::memory_room::{addresses_left, available_bytes, spare_bytes};
+use crate::kernel::memory_room::{addresses_left, available_bytes};
 use crate::kernel::process_memory::NotBuilt;
 use crate::kernel::procfs::{Area, AreaKind, Pagemap, ProcRoot, ProcessStatus, obstacle};
 use crate::kernel::signs::SignReader;
@@ -588,13 +588,10 @@ fn options(config: &EngineConfig, heir: bool, addresses: Option<u64>) -> AgentOp
     }
 }
 
-/// Candidates to examine at most in a round: what is available but for what is left to others, up to 64 GiB, and an
+/// Candidates to examine at most in a round: what is available, up to 64 GiB, and an
 /// eighth of the `addresses` that the process may still map.
 fn candidate_pages(addresses: Option<u64>) -> u64 {
     let available = available_bytes().unwrap_or(1 << 30);
     let addresses = addresses.map_or(u64::MAX, |bytes| bytes / 8);
-    (available - spare_bytes(available))
-        .min(addresses)
-        .div_euclid(PAGE_BYTES)
-        .clamp(16_384, 1 << 24)
+    available.min(addresses).div_euclid(PAGE_BYTES).clamp(16_384, 1 << 24)
 }

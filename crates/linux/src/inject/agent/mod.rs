@@ -15,6 +15,7 @@ mod tests;
 
 use std::collections::BTreeSet;
 use std::io;
+use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -420,10 +421,26 @@ impl Agent {
         self.shared.spares() < FEW_SPARES
     }
 
-    /// Backs `pages` pages of the candidate area from page `first` on with fresh frames.
-    pub fn populate(&mut self, first: u64, pages: u64) -> Result<i64, AgentError> {
+    /// Backs `pages` pages of the candidate area from page `first` on with fresh frames. Those of [`Self::back_ahead`]
+    /// are accessible: to make them so again would hold up whoever backs them.
+    pub fn populate(
+        &mut self,
+        first: u64,
+        pages: u64,
+        accessible: bool,
+    ) -> Result<i64, AgentError> {
         let at = self.candidate(first);
-        self.worker(op::POPULATE, &[at, pages * 4096])
+        self.worker(op::POPULATE, &[at, pages * 4096, u64::from(accessible)])
+    }
+
+    /// Has the agent's first thread back these candidates as well, the last ones first, while there are no faults and
+    /// until [`Self::populate`] has come there. It does nothing of the kind any more when they are none.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn back_ahead(&mut self, pages: Range<u64>) -> Result<(), AgentError> {
+        let (start, end) = (self.candidate(pages.start), self.candidate(pages.end));
+        self.main(op::BACK_AHEAD, &[start, end]).map(|_| ())
     }
 
     /// Gives candidate pages back to the system.

@@ -149,7 +149,7 @@ impl Work {
             bench: bench_for(&*source, cpu)?,
             pagemap: root.pagemap(std::process::id().cast_signed())?,
             flags: FrameFlagsReader::open(&root)?,
-            pressure: Pressure::new(&root),
+            pressure: Pressure::on_memory(&root),
             node,
             budget: Budget::of_node(node),
             limit: None,

@@ -86,7 +86,7 @@ impl SuperpageManager {
             budget: CpuBudget::new(settings.cpu * PACING.credit, Duration::ZERO),
             spares,
             stalls: settings.stall.map(StallBound::new),
-            pressure: Pressure::new(&root),
+            pressure: Pressure::on_memory(&root),
             settings,
             partition,
             root,
