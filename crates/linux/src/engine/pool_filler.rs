@@ -224,28 +224,35 @@ impl PoolFiller {
     /// So many pages are wanted soon: if that takes many candidates, the agent backs them by two threads from here on.
     pub fn hurry(&mut self, pages: u64, root: &ProcRoot) {
         let candidates = pages as f64 * self.yield_inverse();
-        self.hurries = candidates > AHEAD_PAGES as f64;
+        self.hurries = candidates > AHEAD_PAGES as f64 / 2.0;
         self.cpus.get_or_insert_with(|| Pressure::on_cpus(root));
     }
 
-    /// Ends that.
+    /// Ends that: what was found is stocked. What was backed ahead waits for the next hurry, or for
+    /// [`Self::drop_ahead`].
     ///
     /// # Errors
     /// When the target is gone.
     pub fn end_hurry(&mut self, agent: &mut Agent) -> Result<(), EngineError> {
         self.hurries = false;
-        self.settle_found(agent)
-    }
-
-    /// Stocks what was found in a hurry, and gives back what was backed ahead and not looked at.
-    fn settle_found(&mut self, agent: &mut Agent) -> Result<(), EngineError> {
         if self.ahead > self.next {
             agent.back_ahead(0..0)?;
+        }
+        let found = std::mem::take(&mut self.found);
+        self.fill(agent, &found)
+    }
+
+    /// Gives back what was backed ahead and not looked at.
+    ///
+    /// # Errors
+    /// When the target is gone.
+    pub fn drop_ahead(&mut self, agent: &mut Agent) -> Result<(), EngineError> {
+        self.end_hurry(agent)?;
+        if self.ahead > self.next {
             agent.discard(self.next, self.ahead - self.next)?;
         }
         self.ahead = 0;
-        let found = std::mem::take(&mut self.found);
-        self.fill(agent, &found)
+        Ok(())
     }
 
     /// Has the agent's first thread back candidates, too, where there is CPU time that nobody waits for.
@@ -332,7 +339,7 @@ impl PoolFiller {
         if most == 0 || self.next + self.round_pages > self.candidate_pages {
             return self.end_round(agent);
         }
-        self.settle_found(agent)?;
+        self.drop_ahead(agent)?;
         let pages = self.take_waiting(self.room_in_stock(agent).min(self.pool.len()));
         self.fill(agent, &pages)?;
         self.first = self.next;
@@ -358,7 +365,7 @@ impl PoolFiller {
     /// # Errors
     /// When the target is gone.
     pub fn end_round(&mut self, agent: &mut Agent) -> Result<(), EngineError> {
-        self.settle_found(agent)?;
+        self.drop_ahead(agent)?;
         let rest = self.take_waiting(self.pool.len());
         self.fill(agent, &rest)?;
         if self.next > 0 {

@@ -153,6 +153,7 @@ impl Member {
                 tried += self.recolor(together, locked)?;
             }
         }
+        self.pool_filler.drop_ahead(&mut self.agent)?;
         Ok(tried)
     }
 
