@@ -84,16 +84,20 @@ mod tests {
     #[test]
     fn tasks_wait_for_cpus_for_longer_than_for_memory_before_they_are_short() {
         let fake = Fake::new();
-        let put = |file, micros| fake.put(file, &format!("some avg10=0.00 total={micros}\n"));
         let mut both = [Pressure::on_memory(&fake.root), Pressure::on_cpus(&fake.root)];
-        let mut are_short = |micros| {
-            ["pressure/memory", "pressure/cpu"].map(|file| put(file, micros));
-            std::thread::sleep(LOOK_INTERVAL);
+        let mut are_short = |micros: u128| {
+            for file in ["pressure/memory", "pressure/cpu"] {
+                fake.put(file, format!("some avg10=0.00 total={micros}\n"));
+            }
             both.each_mut().map(Pressure::is_short)
         };
+        let began = Instant::now();
         assert_eq!(are_short(0), [false; 2]);
-        assert_eq!(are_short(30_000), [true, false], "of some 100 ms");
-        assert_eq!(are_short(10_000_000), [true; 2]);
+        std::thread::sleep(LOOK_INTERVAL);
+        let a_third = began.elapsed().as_micros() / 3;
+        assert_eq!(are_short(a_third), [true, false]);
+        std::thread::sleep(LOOK_INTERVAL);
+        assert_eq!(are_short(1_000_000_000), [true; 2]);
     }
 
     #[test]

@@ -58,8 +58,8 @@ impl Member {
             return;
         }
         let _ = setpriority_process(None, NICENESS);
-        let went = ours.map(|thread| setpriority_process(thread, NICENESS).is_ok());
-        self.agent_cpu.goes_first = went.fold(true, |all, one| all && one);
+        let refused = ours.filter(|&thread| setpriority_process(thread, NICENESS).is_err()).count();
+        self.agent_cpu.goes_first = refused == 0;
     }
 
     /// Has the agent run where the program does, while that is `busy` taking memory.
