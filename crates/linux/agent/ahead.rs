@@ -11,17 +11,17 @@ use crate::worker::{READ_WRITE, back};
 const STEP: u64 = 16 * PAGE;
 
 /// What is left to be backed.
-pub struct Ahead {
+pub struct BackingAhead {
     start: u64,
     end: u64,
 }
 
-impl Ahead {
-    pub const NONE: Ahead = Ahead { start: 0, end: 0 };
+impl BackingAhead {
+    pub const NONE: BackingAhead = BackingAhead { start: 0, end: 0 };
 
     /// These are the ones from now on; all can be accessed.
     pub fn begin(&mut self, start: u64, end: u64) -> i64 {
-        *self = Ahead { start, end };
+        *self = BackingAhead { start, end };
         if self.is_pending() { sys::protect(start, end - start, READ_WRITE) } else { 0 }
     }
 
@@ -34,7 +34,7 @@ impl Ahead {
         let start = self.start.max(shared.backed.load(Relaxed));
         let next = self.end.saturating_sub(STEP).max(start);
         if next >= self.end || back(next, self.end - next) < 0 {
-            *self = Ahead::NONE;
+            *self = BackingAhead::NONE;
         } else {
             self.end = next;
         }

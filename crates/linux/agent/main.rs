@@ -27,7 +27,7 @@ mod worker;
 
 use core::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-use ahead::Ahead;
+use ahead::BackingAhead;
 use faults::Faults;
 use protocol::{
     MAX_FDS, MOVE_CONTEXTS, RECYCLE_PAGES, SERVE_FEATURES, STACK_BYTES, STOCK_FEATURES, Shared,
@@ -453,7 +453,7 @@ impl Agent {
         let mut recolor = Recolor::new(self.moves, self.shared, places);
         self.moves = Moves::NONE;
         recolor.areas = Areas { fd: self.areas };
-        let mut ahead = Ahead::NONE;
+        let mut ahead = BackingAhead::NONE;
         loop {
             let mut fds = [
                 sys::PollFd { fd: self.serve as i32, events: sys::POLLIN, revents: 0 },
@@ -479,7 +479,12 @@ impl Agent {
     }
 
     /// Carries out one command; false when it is time to leave.
-    fn command(&self, faults: &mut Faults, recolor: &mut Recolor, ahead: &mut Ahead) -> bool {
+    fn command(
+        &self,
+        faults: &mut Faults,
+        recolor: &mut Recolor,
+        ahead: &mut BackingAhead,
+    ) -> bool {
         let (mut buffer, mut fds) = ([0u8; 16], [-1i32; MAX_FDS]);
         let (n, count) = sys::receive_fds(self.socket, &mut buffer, &mut fds);
         if n <= 0 {
@@ -508,7 +513,7 @@ impl Agent {
         op: u32,
         faults: &mut Faults,
         recolor: &mut Recolor,
-        ahead: &mut Ahead,
+        ahead: &mut BackingAhead,
     ) -> i64 {
         let argument = |i: usize| self.shared().main.args[i & 3].load(Relaxed);
         let a = [argument(0), argument(1), argument(2), argument(3)];

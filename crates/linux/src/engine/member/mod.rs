@@ -298,9 +298,9 @@ impl Member {
         clear_tid.ask(pid, session)?;
         let options = options(config, heir, addresses_left(&root, pid));
         let agent = Agent::start(pid, session, source.reference(), &options)?;
-        let status = fresh_status(&root, pid, &agent);
         Ok(Member {
             pid,
+            status: Arc::new(Mutex::new(fresh_status(&root, pid, &agent))),
             pagemap: root.pagemap(pid)?,
             pool_filler: stock::filler(&root, pid, config, options.candidate_pages),
             stock: StockState::new(config),
@@ -322,7 +322,6 @@ impl Member {
             looked: Instant::now(),
             root: root.clone(),
             settling: Settling::new(SignReader::open(&root, pid)?),
-            status: Arc::new(Mutex::new(status)),
             agent_cpu: AgentCpu::default(),
         })
     }
