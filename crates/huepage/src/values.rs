@@ -3,17 +3,13 @@
 
 use std::time::Duration;
 
-/// Reads a size in bytes: a whole number, alone or with K, M or G (powers of 1024).
+use huepage_sim::bytes::Bytes;
+
+/// Reads a size in bytes: a whole number, alone or with K, M, G or T (powers of 1024), written as in a machine file or
+/// as reports print it.
 pub fn parse_size(text: &str) -> Result<u64, String> {
+    let bytes = Bytes::parse(text).map_or(0, |bytes| bytes.0);
     let expected = || format!("`{text}` is not a size; write for instance 512K, 32M or 1G");
-    let (digits, shift) = match text.chars().last() {
-        Some('k' | 'K') => (&text[..text.len() - 1], 10),
-        Some('m' | 'M') => (&text[..text.len() - 1], 20),
-        Some('g' | 'G') => (&text[..text.len() - 1], 30),
-        _ => (text, 0),
-    };
-    let number: u64 = digits.parse().map_err(|_| expected())?;
-    let bytes = number.checked_mul(1 << shift).ok_or_else(expected)?;
     if bytes == 0 { Err(expected()) } else { Ok(bytes) }
 }
 
@@ -59,6 +55,7 @@ mod tests {
         assert_eq!(parse_size("32M"), Ok(32 << 20));
         assert_eq!(parse_size("4096"), Ok(4096));
         assert_eq!(parse_size("2g"), Ok(2 << 30));
+        assert_eq!(parse_size("64 MiB"), Ok(64 << 20));
     }
 
     #[test]

@@ -58,9 +58,9 @@ pub struct PoolFiller {
     /// Up to where the agent's first thread backs candidates, too.
     ahead: u64,
     /// Candidates are backed by two threads, if CPU time is not short.
-    hurries: bool,
+    is_search: bool,
     cpus: Option<Pressure>,
-    /// Frames that come into the stock when the hurry is over: each move interrupts the CPU of whoever else backs
+    /// Frames that come into the stock when a search is over: each move interrupts the CPU of whoever else backs
     /// candidates.
     found: Vec<u64>,
     /// Candidates that were examined and neither stocked nor given back.
@@ -114,7 +114,7 @@ impl PoolFiller {
             first: 0,
             next: 0,
             ahead: 0,
-            hurries: false,
+            is_search: false,
             cpus: None,
             found: Vec::new(),
             held: 0,
@@ -149,7 +149,7 @@ impl PoolFiller {
             step.unwanted = step.pages - wanted;
         }
         self.catch_up(&mut ready, room);
-        if self.hurries {
+        if self.is_search {
             self.found.append(&mut ready);
         } else {
             self.fill(agent, &ready)?;
@@ -176,7 +176,7 @@ impl PoolFiller {
         self.most = pages;
     }
 
-    /// Pages in the stock, and those that come into it when the hurry is over.
+    /// Pages in the stock, and those that come into it when a search is over.
     pub fn stock(&self, agent: &Agent) -> u64 {
         agent.stock() + self.found.len() as u64
     }
@@ -222,19 +222,19 @@ impl PoolFiller {
     }
 
     /// So many pages are wanted soon: if that takes many candidates, the agent backs them by two threads from here on.
-    pub fn hurry(&mut self, pages: u64, root: &ProcRoot) {
+    pub fn search(&mut self, pages: u64, root: &ProcRoot) {
         let candidates = pages as f64 * self.yield_inverse();
-        self.hurries = candidates > AHEAD_PAGES as f64 / 2.0;
+        self.is_search = candidates > AHEAD_PAGES as f64 / 2.0;
         self.cpus.get_or_insert_with(|| Pressure::on_cpus(root));
     }
 
-    /// Ends that: what was found is stocked. What was backed ahead waits for the next hurry, or for
+    /// Ends that: what was found is stocked. What was backed ahead waits for the next search, or for
     /// [`Self::drop_ahead`].
     ///
     /// # Errors
     /// When the target is gone.
-    pub fn end_hurry(&mut self, agent: &mut Agent) -> Result<(), EngineError> {
-        self.hurries = false;
+    pub fn end_search(&mut self, agent: &mut Agent) -> Result<(), EngineError> {
+        self.is_search = false;
         if self.ahead > self.next {
             agent.back_ahead(0..0)?;
         }
@@ -247,7 +247,7 @@ impl PoolFiller {
     /// # Errors
     /// When the target is gone.
     pub fn drop_ahead(&mut self, agent: &mut Agent) -> Result<(), EngineError> {
-        self.end_hurry(agent)?;
+        self.end_search(agent)?;
         if self.ahead > self.next {
             agent.discard(self.next, self.ahead - self.next)?;
         }
@@ -259,7 +259,7 @@ impl PoolFiller {
     fn back_ahead(&mut self, agent: &mut Agent) -> Result<(), EngineError> {
         let start = self.ahead.max(self.next);
         let end = (start + AHEAD_PAGES).min(self.first + self.round_pages);
-        if self.hurries
+        if self.is_search
             && start < end
             && start - self.next < AHEAD_PAGES / 2
             && !self.room.is_limited()

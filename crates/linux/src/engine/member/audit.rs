@@ -277,14 +277,14 @@ impl Member {
     fn stock_for(&mut self, n: u64) -> Result<(), EngineError> {
         let mut dry = 0;
         self.pool_filler.bound(n.max(self.stock_goal()));
-        self.pool_filler.hurry(n.saturating_sub(self.agent.stock()), &self.root);
+        self.pool_filler.search(n.saturating_sub(self.agent.stock()), &self.root);
         while self.pool_filler.stock(&self.agent) < n && dry < 2 {
             let step = self.pool_filler.step(&mut self.agent, &self.pagemap, &mut *self.source)?;
             if step == GatherStep::Exhausted {
                 dry += 1;
             }
         }
-        self.pool_filler.end_hurry(&mut self.agent)
+        self.pool_filler.end_search(&mut self.agent)
     }
 }
 
