@@ -19,9 +19,11 @@ pub struct BackingAhead {
 impl BackingAhead {
     pub const NONE: BackingAhead = BackingAhead { start: 0, end: 0 };
 
-    /// These are the ones from now on; all can be accessed.
-    pub fn begin(&mut self, start: u64, end: u64) -> i64 {
+    /// These are the ones from now on; all can be accessed. How far the worker came in others, maybe of an earlier round
+    /// at higher addresses, says nothing of them.
+    pub fn begin(&mut self, shared: &Shared, start: u64, end: u64) -> i64 {
         *self = BackingAhead { start, end };
+        shared.backed.store(start, Relaxed);
         if self.is_pending() { sys::protect(start, end - start, READ_WRITE) } else { 0 }
     }
 

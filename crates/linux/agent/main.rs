@@ -535,7 +535,7 @@ impl Agent {
             op::WATCH => faults.watch_unless_taken(a[0]),
             op::UNWATCH => faults.unwatch(a[0]),
             op::UNLOCK => recolor.unlock(),
-            op::BACK_AHEAD => ahead.begin(a[0], a[1]),
+            op::BACK_AHEAD => ahead.begin(self.shared(), a[0], a[1]),
             op::QUIT => 0,
             _ => -22,
         }

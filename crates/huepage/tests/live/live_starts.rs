@@ -260,13 +260,13 @@ fn candidates_are_backed_from_both_ends_and_given_back() {
     assert_eq!(agent.populate(0, 500, true).unwrap(), 0, "what is backed");
     agent.discard(0, 1000).unwrap();
     assert_eq!(backed(&target, &agent, 0, 1000), 0);
-    assert_eq!(agent.populate(1000, 500, false).unwrap(), 0);
-    // The second thread is ahead of where the first one may go to: it backs what is above that.
+    assert_eq!(agent.populate(3500, 500, false).unwrap(), 0);
+    // Those are at higher addresses, as of an earlier round, and keep it from nothing.
     agent.back_ahead(1000..3000).unwrap();
-    until(&agent, 1500, 1500, 1500);
+    until(&agent, 1000, 2000, 2000);
     agent.back_ahead(3000..3500).unwrap();
     agent.back_ahead(0..0).unwrap();
-    agent.discard(1000, 2500).unwrap();
+    agent.discard(1000, 3000).unwrap();
     assert_eq!(backed(&target, &agent, 0, 4096), 0, "it does not go on");
     agent.detach().unwrap();
 }

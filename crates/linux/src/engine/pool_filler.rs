@@ -163,10 +163,8 @@ impl PoolFiller {
         if self.examined_now() < self.round_pages {
             return false;
         }
-        if available_bytes().is_none_or(|available| available < self.spare_bytes) {
-            return false;
-        }
-        let longer = (2 * self.round_pages).min(self.candidate_pages - self.first);
+        let most = self.candidate_pages - self.first;
+        let longer = longer(self.round_pages, most, available_bytes(), self.spare_bytes);
         let before = std::mem::replace(&mut self.round_pages, longer);
         self.round_pages > before
     }
@@ -473,6 +471,13 @@ fn take_oldest(steps: &mut VecDeque<Examination>, most: u64) -> (Range<u64>, u64
     (from..to, taken)
 }
 
+/// Candidates of a round that goes on after so many, `most` at most: twice as many where the machine has more than the
+/// `spare` bytes that are left to others.
+fn longer(pages: u64, most: u64, available: Option<u64>, spare: u64) -> u64 {
+    let has_room = available.is_some_and(|available| available > spare);
+    if has_room { (2 * pages).min(most).max(pages) } else { pages }
+}
+
 /// Colours as a short list of counts, for reports.
 pub fn count_by_color(universe: u16, colors: impl Iterator<Item = Color>) -> Vec<u64> {
     let mut counts = vec![0; usize::from(universe)];
@@ -496,5 +501,14 @@ mod tests {
         assert_eq!(take_oldest(&mut steps, 899), (700..2100, 700));
         assert_eq!(take_oldest(&mut steps, 0), (2100..2800, 200));
         assert_eq!(take_oldest(&mut steps, 0), (0..0, 0));
+    }
+
+    #[test]
+    fn a_round_goes_on_to_twice_as_many_while_others_have_enough() {
+        assert_eq!(longer(1000, 1 << 20, Some(501), 500), 2000);
+        assert_eq!(longer(1000, 1500, Some(501), 500), 1500, "no more than there are");
+        assert_eq!(longer(1000, 900, Some(501), 500), 1000, "no shorter");
+        assert_eq!(longer(1000, 1 << 20, Some(500), 500), 1000);
+        assert_eq!(longer(1000, 1 << 20, None, 500), 1000, "nobody tells");
     }
 }
